@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from meruit import VerificationEngine
 from meruit.benchmarks.score import (
     TaskRunOutcome,
-    _mean_interval,
     _quantile,
     _wilson,
     benchmark_score,
     highest_score,
     pass_at_k,
     pass_hat_k,
+    score_interval,
 )
 from meruit.judge.plan import Trait, compile_plan
 from meruit.judge.verdict import Circumstances, conclude
@@ -278,17 +278,35 @@ def test_quantiles_fall_to_those_of_the_normal_distribution() -> None:
 
 def test_with_one_run_per_task_the_interval_is_students() -> None:
     # Mean 0.5, standard deviation 0.4082, standard error 0.2357, t(2) 4.3027; and a longer one by hand.
-    found = _mean_interval([[Fraction(2, 5)], [Fraction(1, 2)], [Fraction(3, 5)]])
+    found = score_interval([[Fraction(2, 5)], [Fraction(1, 2)], [Fraction(3, 5)]])
     assert found is not None
     assert (found.low, found.high) == pytest.approx((0.25159, 0.74841), abs=1e-4)
 
 
 def test_repeats_of_one_task_do_not_make_a_result_surer() -> None:
-    once = _mean_interval([[Fraction(1)], [Fraction(0)], [Fraction(1)]])
-    often = _mean_interval([[Fraction(1)] * 50, [Fraction(0)] * 50, [Fraction(1)] * 50])
+    once = score_interval([[Fraction(1)], [Fraction(0)], [Fraction(1)]])
+    often = score_interval([[Fraction(1)] * 50, [Fraction(0)] * 50, [Fraction(1)] * 50])
     assert once is not None
     assert often is not None
     assert (often.low, often.high) == pytest.approx((once.low, once.high))
+
+
+@pytest.mark.parametrize(("score", "low", "high"), [("1", 0.8389, 1.0), ("0", 0.0, 0.1611), ("0.5", 0.2993, 0.7007)])
+def test_twenty_equal_tasks_still_leave_room_for_doubt(score: str, low: float, high: float) -> None:
+    found = score_interval([[Fraction(score)] for _ in range(20)])
+    assert found is not None
+    # Wilson's interval of 20 of 20, 0 of 20 and 10 of 20.
+    assert (found.low, found.high) == pytest.approx((low, high), abs=1e-4)
+
+
+def test_tasks_that_all_pass_are_as_sure_as_their_number() -> None:
+    nearly = score_interval([[Fraction(1)]] * 19 + [[Fraction(19, 20)]])
+    spread = score_interval([[Fraction(1)]] * 19 + [[Fraction(1, 2)]])
+    assert nearly is not None
+    assert spread is not None
+    assert nearly.low < 0.85
+    # One that fails shows how far tasks are apart.
+    assert spread.low == pytest.approx(0.975 - 2.093 * 0.025, abs=1e-3)
 
 
 def test_one_task_alone_says_nothing_of_others() -> None:

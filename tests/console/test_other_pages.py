@@ -7,10 +7,12 @@ import re
 import shutil
 import zipfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import pytest
+from sqlalchemy import bindparam, select, update
 from tests.api.conftest import Deployment, new_tenant, unsteady_sources
 from tests.api.running import Bench
 from tests.api.test_auth import agent_run_ready_for, dead_letter, usage_run_ready_for
@@ -21,13 +23,17 @@ from meruit.api.integrity import IntegrityState, StoreIntegrity
 from meruit.api.witnessing import _Patience
 from meruit.audit.check import LogProblem
 from meruit.audit.known_witness import KnownWitness
-from meruit.config import Settings
+from meruit.config import ServiceSettings, Settings
 from meruit.console.app import build_pages
 from meruit.console.pages.audit import find_cosigners
+from meruit.events.records import list_pending_deliveries, list_recent_deliveries
 from meruit.events.store.webhooks import AddWebhook
 from meruit.log.cosignature import WitnessKey
 from meruit.model.access import Role
+from meruit.store import keys, tables
+from meruit.store.key_use import AddKeyUse
 from meruit.store.location import Location
+from meruit.store.transaction import WriteTransaction
 from meruit.verify.engine import VerificationEngine
 
 
@@ -377,6 +383,86 @@ def test_a_dead_letter_is_replayed(filled: Filled) -> None:
     assert filled.admin.post(f"{path}/dead/{seq}/replay").status_code == 404
 
 
+@pytest.fixture
+def idle(engine: VerificationEngine, tmp_path: Path) -> Iterator[Deployment]:
+    """A service that delivers nothing by itself."""
+    made = Deployment(Location(tmp_path / "data"), engine, living=False, pages=build_pages)
+    yield made
+    made.close()
+
+
+def test_deliveries_of_a_webhook_are_listed_and_sent_again(idle: Deployment) -> None:
+    """What has no row of its own up to the webhook's cursor was delivered."""
+    made, tenant = idle, new_tenant()
+    admin, auditor = (
+        Reader(made, cookie_of(sign_in(made, made.key(role, tenant)))) for role in (Role.ADMIN, Role.AUDITOR)
+    )
+    wish = AddWebhook(tenant, "http://127.0.0.1:9/", frozenset({"key.created"}), made.store.surroundings.entropy)
+    webhook = made.store.recorder.write(wish).webhook.id
+    for _ in range(3):
+        made.key(Role.AUDITOR, tenant)
+
+    def deliver(writing: WriteTransaction) -> list[int]:
+        of, hooks = tables.events.c, tables.webhooks.c
+        begun = writing.read(select(hooks.created_at).where(hooks.id == webhook))[0][0]
+        query = select(of.seq).where(of.tenant == tenant, of.type == "key.created", of.at > begun).order_by(of.seq)
+        seqs = [row[0] for row in writing.read(query)]
+        # The third is not reached, and the second waits for a retry.
+        writing.change(update(tables.webhooks).where(hooks.id == bindparam("h")).values(seq=seqs[1]), h=webhook)
+        writing.insert(
+            tables.deliveries,
+            webhook_id=webhook,
+            seq=seqs[1],
+            subject="s",
+            attempts=1,
+            next_at=0,
+            error="late",
+            dead_at=None,
+        )
+        return seqs
+
+    first, second, third = made.store.recorder.write(deliver)
+    with made.store.database.reading() as connection:
+        found = list_recent_deliveries(connection, tenant, webhook, before=None, limit=9)
+        older = list_recent_deliveries(connection, tenant, webhook, before=second, limit=9)
+    assert [(one.seq, str(one.state), one.error) for one in found] == [
+        (second, "retried", "late"),
+        (first, "delivered", ""),
+    ]
+    assert [one.seq for one in older] == [first]
+    path = f"/webhooks/{webhook}"
+    assert f"{path}/events/{first}/replay" in admin.get(path).text
+    assert f"{path}/events/{second}/replay" not in admin.get(path).text
+    assert auditor.post(f"{path}/events/{first}/replay").status_code == 403
+    statuses = [admin.post(f"{path}/events/{seq}/replay").status_code for seq in (first, first, second, third)]
+    assert statuses == [303, 404, 404, 404]
+    assert admin.post(f"/webhooks/whk_none/events/{first}/replay").status_code == 404
+    with made.store.database.reading() as connection:
+        assert [one.seq for one in list_pending_deliveries(connection, tenant, webhook, limit=9)] == [first, second]
+
+
+def test_quotas_are_shown_for_each_key_and_tenant(engine: VerificationEngine, tmp_path: Path) -> None:
+    settings = Settings(service=ServiceSettings(tenant_stored_mb=5, agent_key_stored_mb=2))
+    made = Deployment(Location(tmp_path / "data"), engine, settings, living=False, pages=build_pages)
+    try:
+        tenant = settings.service.operator_tenant
+        made.key(Role.AGENT, tenant)
+        admin = Reader(made, cookie_of(sign_in(made, made.key(Role.ADMIN, tenant))))
+        with made.store.database.reading() as connection:
+            (first, *_) = keys.page(connection, tenant=tenant)
+        made.store.recorder.write(AddKeyUse({(tenant, first.id): (7, 3_500_000), ("other", "mk_x"): (1, 1)}))
+        page, tenants = admin.get("/keys").text, admin.get("/tenants").text
+        # The tenant has one bar, and so has each key of an agent.
+        assert (page.count("<meter"), "of 5.0 MB" in page, "of 2.0 MB" in page) == (2, True, True)
+        assert page.count("3.3 MB") >= 2
+        assert ("3.3 MB" in tenants, "of 5.0 MB" in tenants) == (True, True)
+        (row,) = [line for line in admin.get("/keys?format=csv").text.splitlines() if first.id in line]
+        assert row.endswith(",7,3500000")
+        assert f"{tenant},2,7,3500000," in admin.get("/tenants?format=csv").text
+    finally:
+        made.close()
+
+
 def test_a_webhook_is_made_and_deleted(filled: Filled) -> None:
     assert 'name="url"' in filled.admin.get("/webhooks/new").text
     assert filled.admin.post("/webhooks/new", url="http://127.0.0.1/x").status_code == 400
@@ -461,7 +547,7 @@ def test_only_the_operator_of_the_deployment_sees_its_tenants(filled: Filled) ->
     auditor = Reader(made, cookie_of(sign_in(made, made.key(Role.AUDITOR, operators))))
     assert auditor.get("/tenants").status_code == 403
     first = Reader(made, cookie_of(sign_in(made, made.key(Role.ADMIN, operators))))
-    assert first.get("/tenants?format=csv").text.splitlines()[0] == "tenant,valid_keys,last_outcome_at"
+    assert first.get("/tenants?format=csv").text.splitlines()[0] == "tenant,valid_keys,requests,bytes,last_outcome_at"
 
 
 def test_times_are_in_the_zone_of_the_browser(filled: Filled) -> None:

@@ -11,6 +11,7 @@ from meruit.console.shape import (
     MAX_SHOWN,
     JsonNode,
     age,
+    count_places,
     exact,
     find_zone,
     json_tree,
@@ -20,7 +21,9 @@ from meruit.console.shape import (
     readable,
     short_id,
     shorten,
+    show_bytes,
     show_times_in,
+    show_units,
     text_difference,
     tone,
     word,
@@ -41,6 +44,13 @@ def test_statuses_have_a_tone_and_a_word() -> None:
     assert [tone(one) for one in ("pass", "inconclusive", "not_met", "strange")] == ["pass", "open", "fail", ""]
     assert [word(one) for one in ("not_met", "no_such_thing")] == ["not met", "no such thing"]
     assert (plural(1, "case"), plural(2_000, "case"), plural(2, "try", "tries")) == ("1 case", "2,000 cases", "2 tries")
+    assert [show_bytes(size) for size in (0, 1023, 1024, 3_500_000, 5 << 30)] == [
+        *("0 B", "1,023 B", "1.0 KB", "3.3 MB", "5.0 GB"),
+    ]
+    assert [show_units(one) for one in (100_000, -68_000, 1_234_567_890_000, 0)] == [
+        *("0.10", "−0.068", "1,234,567.89", "0.00"),
+    ]
+    assert (count_places([100_000, -68_000]), count_places([]), show_units(100_000, 3)) == (3, 2, "0.100")
     # Ids begin with their time: two of one minute differ at their ends.
     assert short_id("out_06608ed0877c3d57fcfde5a7bb0dcd0c42") == "out_0660…d0c42"
 

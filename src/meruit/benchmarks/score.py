@@ -52,8 +52,8 @@ def benchmark_score(ended: Sequence[TaskRunOutcome], tasks: Sequence[str]) -> Be
         exact=str(low),
         bounds=Bounds(float(low), float(high)),
         pass_rate=pass_rate,
-        pass_rate_interval=_wilson(pass_rate, len(scores)),
-        score_interval=_mean_interval([[run.low for run in runs] for runs in by_task.values() if runs]),
+        pass_rate_interval=_wilson(pass_rate, len(scores)) if scores else None,
+        score_interval=score_interval([[run.low for run in runs] for runs in by_task.values() if runs]),
         worst_task=None if worst is None else worst.task,
         coverage=float(_mean([Fraction(run.coverage) for run in counted])),
         runs=len(counted),
@@ -139,10 +139,8 @@ def _over_tasks(scores: Sequence[TaskScore], most: int, chance: Callable[[int, i
     return found
 
 
-def _wilson(rate: float, number: int) -> ConfidenceInterval | None:
+def _wilson(rate: float, number: int) -> ConfidenceInterval:
     """Return Wilson's interval; a task counts once, because its repeats add little information."""
-    if not number:
-        return None
     spread = _Z * _Z / number
     middle = (rate + spread / 2) / (1 + spread)
     reach = _Z * math.sqrt(rate * (1 - rate) / number + spread / (4 * number)) / (1 + spread)
@@ -150,12 +148,26 @@ def _wilson(rate: float, number: int) -> ConfidenceInterval | None:
     return ConfidenceInterval(max(0.0, min(rate, middle - reach)), min(1.0, max(rate, middle + reach)))
 
 
-def _mean_interval(by_task: Sequence[Sequence[Fraction]]) -> ConfidenceInterval | None:
-    """Return Student's interval of the mean score, with the runs of one task grouped as they depend on each other."""
+def score_interval(by_task: Sequence[Sequence[Fraction]]) -> ConfidenceInterval | None:
+    """Return the 95 % interval of the mean score of two tasks or more, given the scores of each task's runs.
+
+    It is Student's over the tasks, because the runs of one task depend on each other. Where every task passes, or all
+    tasks have one score, they show no spread, and Student's would be too narrow: 20 of 20 would be 100 to 100 %. There
+    it reaches at least as far as Wilson's over the tasks.
+    """
     number = len(by_task)
     if number < 2:
         return None
     runs = sum(map(len, by_task))
+    found = _student(by_task, number, runs)
+    means = [_mean(scores) for scores in by_task]
+    if min(means) < PASS_SCORE and len({*means}) > 1:
+        return found
+    wide = _wilson(float(_mean([score for scores in by_task for score in scores])), number)
+    return ConfidenceInterval(min(found.low, wide.low), max(found.high, wide.high))
+
+
+def _student(by_task: Sequence[Sequence[Fraction]], number: int, runs: int) -> ConfidenceInterval:
     mean = sum((sum(scores, Fraction(0)) for scores in by_task), Fraction(0)) / runs
     apart = [sum((score - mean for score in scores), Fraction(0)) for scores in by_task]
     variance = Fraction(number, number - 1) * sum((one * one for one in apart), Fraction(0)) / (runs * runs)

@@ -158,6 +158,14 @@ def count_places(amounts: Sequence[int]) -> int:
     return max(2, *(len(in_units(abs(one)).partition(".")[2]) for one in amounts), 0)
 
 
+def show_bytes(size: int) -> str:
+    """A size in the unit that people read: `3.2 MB`."""
+    for unit, name in ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB")):
+        if size >= unit:
+            return f"{size / unit:,.1f} {name}"
+    return f"{size:,} B"
+
+
 def plural(number: int, one: str, several: str = "") -> str:
     """`1 case`, `3 cases`."""
     return f"{number:,} {one if number == 1 else several or one + 's'}"
@@ -309,6 +317,7 @@ def add_to(environment: Environment) -> None:
         plural=plural,
         pretty=_pretty,
         units=show_units,
+        bytes=show_bytes,
         places=count_places,
     )
     environment.filters.update(show_value=show_value, show_comparison=show_comparison)

@@ -3,7 +3,14 @@
 from sqlalchemy import Connection
 
 from meruit.events.store import deliveries, outbox, webhooks
-from meruit.events.store.deliveries import DeadLetter, PendingDelivery, Redeliver
+from meruit.events.store.deliveries import (
+    DeadLetter,
+    DeliveryState,
+    PendingDelivery,
+    RecentDelivery,
+    Redeliver,
+    SendAgain,
+)
 from meruit.events.store.outbox import events_after
 from meruit.events.store.webhooks import AddWebhook, IssuedWebhook, RemoveWebhook, Webhook
 from meruit.model.events import OutboxEvent
@@ -11,16 +18,20 @@ from meruit.model.events import OutboxEvent
 __all__ = [
     "AddWebhook",
     "DeadLetter",
+    "DeliveryState",
     "IssuedWebhook",
     "PendingDelivery",
+    "RecentDelivery",
     "Redeliver",
     "RemoveWebhook",
+    "SendAgain",
     "Webhook",
     "events_after",
     "find_webhook",
     "list_dead_letters",
     "list_events",
     "list_pending_deliveries",
+    "list_recent_deliveries",
     "list_webhooks",
     "newest_event",
 ]
@@ -60,3 +71,10 @@ def list_pending_deliveries(
 ) -> list[PendingDelivery]:
     """List the deliveries of a webhook that failed and are tried again; raises NotFound."""
     return deliveries.pending_deliveries(connection, tenant, webhook_id, limit=limit)
+
+
+def list_recent_deliveries(
+    connection: Connection, tenant: str, webhook_id: str, *, before: int | None, limit: int
+) -> list[RecentDelivery]:
+    """List the events that a webhook was sent and what became of each, newest first; raises NotFound."""
+    return deliveries.recent_deliveries(connection, tenant, webhook_id, before=before, limit=limit)

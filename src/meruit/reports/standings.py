@@ -10,12 +10,14 @@ import msgspec
 from meruit.benchmarks.published import BenchmarkLibrary
 from meruit.benchmarks.records import runs_of_benchmark
 from meruit.benchmarks.run_reader import RunReader
+from meruit.benchmarks.score import score_interval
 from meruit.errors import MeruitError, TaskRunStateError
 from meruit.model.access import Scope
 from meruit.model.record import Record
 from meruit.model.task_run import BenchmarkRun, ConfidenceInterval, RunStatus, TaskRun
 from meruit.model.verdict import Verdict
 from meruit.reports.statistics import (
+    FEWEST_TASKS,
     Mean,
     SignedRanks,
     cliffs_delta,
@@ -196,7 +198,7 @@ def _standing(agent: str, runs: Sequence[TaskRun], tasks: Sequence[str]) -> Stan
         agent_id=agent,
         score=float(exact),
         exact=str(exact),
-        score_interval=mean_of([float(one) for one in means]).interval,
+        score_interval=score_interval([[one] for one in means]) if len(means) >= FEWEST_TASKS else None,
         pass_rate=sum(sum(tries) / len(tries) for tries in passes) / len(passes),
         pass_rate_interval=share_interval(passes),
         tasks=len(tasks),

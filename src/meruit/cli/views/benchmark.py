@@ -296,7 +296,7 @@ def _score_lines(result: BenchmarkScore, repeats: int) -> Iterator[str]:
     interval = "" if found is None else f" (95 % interval {found.low:.2f} to {found.high:.2f})"
     yield f"pass rate {format_cell(result.pass_rate)}{interval} over {pluralize(result.runs, 'task run')}"
     found = result.score_interval
-    if found is not None and found.low != found.high:
+    if found is not None:
         yield f"score interval {found.low:.2f} to {found.high:.2f} (95 %)"
     if result.worst_task is not None and len({one.score for one in result.tasks}) > 1:
         worst = next(one for one in result.tasks if one.task == result.worst_task)

@@ -1,6 +1,7 @@
 """Admin: keys, webhooks with their dead letters, settings as in force, the sandbox, health."""
 
 import asyncio
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ from sqlalchemy import Connection
 
 from meruit import __version__
 from meruit.api.listing import table_response
+from meruit.api.quotas import MB
 from meruit.api.routes.keys import MAX_DAYS
 from meruit.console.live import Live
 from meruit.console.page import ADMINS, OPERATORS, NavEntry, PageRequest, action, page, read_field
@@ -18,7 +20,7 @@ from meruit.console.settings_shown import list_settings
 from meruit.console.table import Column, Table
 from meruit.errors import ApiProblem, MeruitError, StoreError
 from meruit.events import records as events
-from meruit.events.records import AddWebhook, Redeliver, RemoveWebhook
+from meruit.events.records import AddWebhook, DeliveryState, Redeliver, RemoveWebhook, SendAgain
 from meruit.gate import records as agent_runs
 from meruit.model.access import Role
 from meruit.model.events import EventType
@@ -28,12 +30,18 @@ from meruit.model.time import to_micros
 from meruit.sandbox.selftest import describe_machine, examine
 from meruit.sources.http_guard import check_url
 from meruit.store import keys, log, tenants
+from meruit.store.key_use import KeyUse, read_key_use
 from meruit.store.keys import KeyRecord, NewKey, Revoke
+from meruit.store.tenants import TenantSummary
 
 PAGE_SIZE = 100
+RECENT = 25
+"""Deliveries that the page of a webhook lists at once."""
 TENANT_COLUMNS = (
     Column("name", "Tenant"),
     Column("keys", "Valid keys", numeric=True),
+    Column("requests", "Requests", numeric=True, minor=True, hint="Accepted requests that write, of all keys"),
+    Column("stored", "Stored", numeric=True, hint="Bytes of their bodies, and the limit where there is one"),
     Column("last", "Last outcome", numeric=True),
 )
 WEBHOOK_COLUMNS = (
@@ -50,6 +58,8 @@ KEY_COLUMNS = (
     Column("id", "Id"),
     Column("agent", "Agent", minor=True),
     Column("created", "Created", numeric=True, minor=True, sortable=True),
+    Column("requests", "Requests", numeric=True, minor=True, hint="Accepted requests that write"),
+    Column("stored", "Stored", numeric=True, hint="Bytes of their bodies, and the limit where there is one"),
     Column("state", "State"),
     Column("act", "Act"),
 )
@@ -62,19 +72,22 @@ async def list_keys(request: PageRequest) -> Response[Any]:
     tenant, query = request.caller.tenant, Query.of(request)
     table = Table.of(query, "Keys by id", KEY_COLUMNS)
 
-    def ask(connection: Connection) -> tuple[list[KeyRecord], Query | None]:
-        limit = table.limit(PAGE_SIZE)
+    def ask(connection: Connection) -> tuple[list[KeyRecord], Query | None, dict[str, KeyUse]]:
+        limit, use = table.limit(PAGE_SIZE), {one.key_id: one for one in read_key_use(connection, tenant)}
         if table.order is not None:
             ordered = keys.page_sorted(connection, table.order, tenant=tenant, limit=limit)
-            return ordered.entries, table.following(ordered)
+            return ordered.entries, table.following(ordered), use
         first = keys.page(connection, tenant=tenant, after=query.get("after") or None, limit=limit)
-        return first, query.turn("after", first[-1].id) if len(first) == limit else None
+        return first, query.turn("after", first[-1].id) if len(first) == limit else None, use
 
-    found, following = await request.service.read(ask)
+    found, following, use = await request.service.read(ask)
     if table.file is not None:
-        headings = ("name", "role", "id", "agent_id", "created_at", "expires_at", "revoked_at")
+        headings = ("name", "role", "id", "agent_id", "created_at", "expires_at", "revoked_at", "requests", "bytes")
         rows = [
-            (one.name, str(one.role), one.id, one.agent_id, one.created_at, one.expires_at, one.revoked_at)
+            (
+                *(one.name, str(one.role), one.id, one.agent_id, one.created_at, one.expires_at, one.revoked_at),
+                *((use[one.id].requests, use[one.id].bytes) if one.id in use else (0, 0)),
+            )
             for one in found
         ]
         return await table_response(request, table.file, headings, rows)
@@ -82,10 +95,29 @@ async def list_keys(request: PageRequest) -> Response[Any]:
         "keys.html",
         table=table,
         keys=found,
+        use=use,
+        stored=sum(one.bytes for one in use.values()),
+        limits=_limits(request),
         live=Live(types=(EventType.KEY_CREATED, EventType.KEY_REVOKED)),
         valid=[one for one in found if one.revoked_at is None],
         next=following,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLimits:
+    """Bytes that a tenant and the key of an agent may store; None where that is not limited."""
+
+    tenant: int | None
+    agent_key: int | None
+
+
+def _limits(request: PageRequest) -> StoredLimits:
+    settings = request.service.settings
+    tenant, agent_key = (
+        None if limit is None else limit * MB for limit in (settings.tenant_stored_mb, settings.agent_key_stored_mb)
+    )
+    return StoredLimits(tenant, agent_key)
 
 
 @page("/keys/new", roles=ADMINS)
@@ -152,20 +184,28 @@ async def list_tenants(request: PageRequest) -> Response[Any]:
     """List the tenants of the deployment, with nothing of their work."""
     query, now = Query.of(request), to_micros(request.now)
     after = query.get("after")
-    found = await request.service.read(
-        lambda connection: tenants.list_tenants(connection, now, after=after, limit=PAGE_SIZE)
-    )
+
+    def ask(connection: Connection) -> tuple[list[TenantSummary], dict[str, tuple[int, int]]]:
+        use: dict[str, tuple[int, int]] = {}
+        for one in read_key_use(connection):
+            requests, size = use.get(one.tenant, (0, 0))
+            use[one.tenant] = (requests + one.requests, size + one.bytes)
+        return tenants.list_tenants(connection, now, after=after, limit=PAGE_SIZE), use
+
+    found, use = await request.service.read(ask)
     table = Table.of(query, "Tenants by name", TENANT_COLUMNS)
     if table.file is not None:
-        rows = [(one.name, one.keys, one.last_outcome_at) for one in found]
-        return await table_response(request, table.file, ("tenant", "valid_keys", "last_outcome_at"), rows)
-    limits = request.service.settings
+        headings = ("tenant", "valid_keys", "requests", "bytes", "last_outcome_at")
+        rows = [(one.name, one.keys, *use.get(one.name, (0, 0)), one.last_outcome_at) for one in found]
+        return await table_response(request, table.file, headings, rows)
     return request.show(
         "tenants.html",
         table=table,
         tenants=found,
+        use=use,
         query=query,
-        limits=limits,
+        limits=request.service.settings,
+        quotas=_limits(request),
         next=query.turn("after", found[-1].name) if len(found) == PAGE_SIZE else None,
     )
 
@@ -240,12 +280,21 @@ async def show_webhook(request: PageRequest, webhook_id: FromPath[str]) -> Respo
             "dead": events.list_dead_letters(connection, tenant, webhook_id, after=after, limit=PAGE_SIZE),
             "pending": events.list_pending_deliveries(connection, tenant, webhook_id, limit=PAGE_SIZE),
             "webhook": events.find_webhook(connection, tenant, webhook_id),
+            "recent": events.list_recent_deliveries(
+                connection, tenant, webhook_id, before=query.number("before"), limit=RECENT
+            ),
         }
 
     values = await request.service.read(ask)
-    dead = values["dead"]
+    dead, recent = values["dead"], values["recent"]
     return request.show(
-        "webhook.html", next=query.turn("after", dead[-1].seq) if len(dead) == PAGE_SIZE else None, **values
+        "webhook.html",
+        live=Live(),
+        query=query,
+        next=query.turn("after", dead[-1].seq) if len(dead) == PAGE_SIZE else None,
+        older=query.turn("before", recent[-1].seq) if len(recent) == RECENT else None,
+        tones={DeliveryState.DELIVERED: "pass", DeliveryState.RETRIED: "partial", DeliveryState.DEAD: "error"},
+        **values,
     )
 
 
@@ -274,6 +323,13 @@ async def delete_webhook(request: PageRequest, webhook_id: FromPath[str]) -> Res
 async def replay(request: PageRequest, webhook_id: FromPath[str], seq: FromPath[int]) -> Response[Any]:
     """Deliver a dead letter again."""
     await request.service.store.recorder.record(Redeliver(request.caller.tenant, webhook_id, seq))
+    return request.go_to(f"/webhooks/{webhook_id}", f"Event {seq} is sent again now.")
+
+
+@action("/webhooks/{webhook_id:str}/events/{seq:int}/replay")
+async def send_again(request: PageRequest, webhook_id: FromPath[str], seq: FromPath[int]) -> Response[Any]:
+    """Send an event again that was delivered."""
+    await request.service.store.recorder.record(SendAgain(request.caller.tenant, webhook_id, seq))
     return request.go_to(f"/webhooks/{webhook_id}", f"Event {seq} is sent again now.")
 
 

@@ -159,12 +159,15 @@ async def show_task_run(request: PageRequest, run_id: FromPath[str]) -> Response
         }
 
     values = await asyncio.to_thread(ask)
+    acts, no_acts = await asyncio.to_thread(_acts, request, run)
     return request.show(
         "task-run.html",
         live=None if run.ended_at is not None else Live(subject=run.id),
         run=run,
         paths=list_paths,
-        acts=await asyncio.to_thread(_acts, request, run),
+        acts=acts,
+        no_acts=no_acts,
+        most_acts=MAX_ACTS,
         progress=await service.benchmarks.progress(scope, run.id) if run.status is RunStatus.RUNNING else None,
         tones=TONES,
         **values,
@@ -186,12 +189,14 @@ def _environment_changes(request: PageRequest, run: TaskRun) -> list[SystemChang
 
 
 # Any: the events of playgrounds have many forms.
-def _acts(request: PageRequest, run: TaskRun) -> list[Any] | None:
-    """What agent and systems did, while the playground exists; None where it is gone or the caller may not see it."""
-    if run.playground_id is None or request.caller.role not in OPERATORS:
-        return None
+def _acts(request: PageRequest, run: TaskRun) -> tuple[list[Any], str]:
+    """What agent and systems did, while the playground exists; else the reason why it is not shown."""
+    if run.playground_id is None:
+        return [], "no_playground"
+    if request.caller.role not in OPERATORS:
+        return [], "role"
     try:
         state = request.service.hosting.state_of(request.caller.tenant, run.playground_id)
     except NotFound:
-        return None
-    return list(read_events(state, 0, MAX_ACTS).events)
+        return [], "gone"
+    return list(read_events(state, 0, MAX_ACTS).events), ""

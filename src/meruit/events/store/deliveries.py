@@ -2,16 +2,18 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from enum import StrEnum
+from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, bindparam, delete, exists, func, or_, select, update
+from sqlalchemy import Connection, Select, and_, bindparam, delete, exists, func, or_, select, update
 
 from meruit.errors import NotFound
 from meruit.events.store import webhooks
 from meruit.events.store.outbox import check_holder, outbox_event_from
 from meruit.model.events import Event, OutboxEvent
 from meruit.model.record import Record
-from meruit.model.time import from_micros
+from meruit.model.time import from_micros, to_micros
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE
 from meruit.store.transaction import WriteTransaction
@@ -295,4 +297,89 @@ class Redeliver(msgspec.Struct, frozen=True):
             new_next_at=writing.now.micros,
             new_dead_at=None,
             new_error="",
+        )
+
+
+class DeliveryState(StrEnum):
+    """What became of an event for a webhook."""
+
+    DELIVERED = "delivered"
+    RETRIED = "retried"
+    DEAD = "dead"
+
+
+class RecentDelivery(Record, frozen=True):
+    """One event that was meant for a webhook, and what became of it."""
+
+    seq: int
+    state: DeliveryState
+    error: str
+    """Of the last attempt that failed; empty where none did, or where it was delivered since."""
+    subject: str
+    at: datetime
+    event: Event
+
+
+def recent_deliveries(
+    connection: Connection, tenant: str, webhook_id: str, *, before: int | None = None, limit: int = MAX_PAGE
+) -> list[RecentDelivery]:
+    """List the events that a webhook was sent, newest first; raises NotFound.
+
+    What was delivered has no row of its own: it is each event up to the webhook's cursor without one.
+    """
+    query = _sent_to(webhooks.find(connection, tenant, webhook_id), tenant)
+    if before is not None:
+        query = query.where(_events.c.seq < before)
+    rows = connection.execute(query.order_by(_events.c.seq.desc()).limit(min(limit, MAX_PAGE)))
+    found = []
+    for row in rows:
+        failed = DeliveryState.RETRIED if row.dead_at is None else DeliveryState.DEAD
+        state = DeliveryState.DELIVERED if row.failed_seq is None else failed
+        event = outbox_event_from(row).event
+        found.append(RecentDelivery(row.seq, state, row.error or "", row.subject, from_micros(row.at), event))
+    return found
+
+
+# Any: a query of SQLAlchemy has untyped rows.
+def _sent_to(webhook: webhooks.Webhook, tenant: str) -> Select[Any]:
+    """The events up to a webhook's cursor that it takes, each with its row where it is not delivered."""
+    failed = and_(_deliveries.c.webhook_id == webhook.id, _deliveries.c.seq == _events.c.seq)
+    reached = select(_webhooks.c.seq).where(_webhooks.c.id == webhook.id).scalar_subquery()
+    query = (
+        select(_events, _deliveries.c.seq.label("failed_seq"), _deliveries.c.dead_at, _deliveries.c.error)
+        .outerjoin(_deliveries, failed)
+        .where(
+            _events.c.tenant == tenant,
+            _events.c.seq <= reached,
+            # Events from before a webhook are not for it.
+            _events.c.at > to_micros(webhook.created_at),
+        )
+    )
+    return query.where(_events.c.type.in_(sorted(webhook.types))) if webhook.types else query
+
+
+class SendAgain(msgspec.Struct, frozen=True):
+    """Send an event again that was delivered; receivers know it by its id."""
+
+    tenant: str
+    webhook_id: str
+    seq: int
+
+    def __call__(self, writing: WriteTransaction) -> None:
+        """Make it due now; raises NotFound where this event was not delivered to this webhook."""
+        found = writing.read(select(_webhooks).where(_webhooks.c.id == self.webhook_id))
+        if not found or found[0].tenant != self.tenant:
+            raise NotFound(f"no webhook {self.webhook_id!r}")
+        sent = writing.read(_sent_to(webhooks.webhook_from(found[0]), self.tenant).where(_events.c.seq == self.seq))
+        if not sent or sent[0].failed_seq is not None:
+            raise NotFound(f"the event {self.seq} was not delivered to the webhook {self.webhook_id!r}")
+        writing.insert(
+            _deliveries,
+            webhook_id=self.webhook_id,
+            seq=self.seq,
+            subject=sent[0].subject,
+            attempts=0,
+            next_at=writing.now.micros,
+            dead_at=None,
+            error="",
         )

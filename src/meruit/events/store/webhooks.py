@@ -109,7 +109,7 @@ def page(connection: Connection, tenant: str, *, after: str | None = None, limit
     query = select(_webhooks).where(_webhooks.c.tenant == tenant)
     if after is not None:
         query = query.where(_webhooks.c.id > after)
-    return [_webhook(row) for row in connection.execute(query.order_by(_webhooks.c.id).limit(min(limit, MAX_PAGE)))]
+    return [webhook_from(row) for row in connection.execute(query.order_by(_webhooks.c.id).limit(min(limit, MAX_PAGE)))]
 
 
 def find(connection: Connection, tenant: str, webhook_id: str) -> Webhook:
@@ -117,7 +117,7 @@ def find(connection: Connection, tenant: str, webhook_id: str) -> Webhook:
     row = connection.execute(_webhook_of(tenant, webhook_id)).first()
     if row is None:
         raise NotFound(f"no webhook {webhook_id!r}")
-    return _webhook(row)
+    return webhook_from(row)
 
 
 def _webhook_of(tenant: str, webhook_id: str) -> Select[Any]:
@@ -152,7 +152,8 @@ def existing(connection: Connection, ids: Sequence[str]) -> frozenset[str]:
 
 
 # Any: rows of SQLAlchemy have no type.
-def _webhook(row: Any) -> Webhook:
+def webhook_from(row: Any) -> Webhook:
+    """The webhook in a row."""
     return Webhook(id=row.id, tenant=row.tenant, url=row.url, types=_types(row), created_at=from_micros(row.created_at))
 
 
