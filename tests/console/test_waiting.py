@@ -39,6 +39,7 @@ def test_the_menu_counts_what_waits(demo: Deployment) -> None:
 
 def test_counts_are_kept_for_a_moment_and_not_after_an_act(demo: Deployment) -> None:
     now = demo.store.surroundings.clock()
+    forget_counts(demo.store, DEFAULT_TENANT)
     first = count_waiting(demo.store, DEFAULT_TENANT, now)
     assert count_waiting(demo.store, DEFAULT_TENANT, now + KEPT / 2) is first
     assert count_waiting(demo.store, DEFAULT_TENANT, now + KEPT) is not first
