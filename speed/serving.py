@@ -12,9 +12,6 @@ NOTHING = "/nothing"
 
 def ours(folder: str, url: str | None) -> None:
     """The service itself, and beside it a route that reads the same body and does nothing with it."""
-    from litestar import Response, post
-    from litestar.params import JSONBody
-
     from meruit.api import app as build
     from meruit.api.auth import ANYONE
     from meruit.api.logging import configure_logs
@@ -24,6 +21,9 @@ def ours(folder: str, url: str | None) -> None:
     from meruit.config import Settings
     from meruit.store.location import Location
     from meruit.store.store import Store
+    from meruit.web.parameters import JSONBody
+    from meruit.web.responses import Response
+    from meruit.web.routing import post
 
     @post(NOTHING, status_code=200, guards=[ANYONE])
     async def nothing(data: JSONBody[VerifyRequest], request: ApiRequest) -> Response[bytes]:  # noqa: ARG001 - read, unused

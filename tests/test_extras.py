@@ -4,12 +4,15 @@ import json
 import subprocess
 import sys
 import tomllib
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
 import msgspec
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from tests.reports.worlds import recorded
 
 from meruit.errors import EXTRA_OF, MissingExtra
@@ -20,6 +23,31 @@ from meruit.sandbox.selftest import examine
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 CRITERIA = "criteria: [{metric: word_count, metric_type: count, comparison: gte, threshold: 2}]"
+
+
+SERVING = """
+import asyncio, httpx
+from pathlib import Path
+from meruit.api.app import assemble_service, build_app
+from meruit.api.server import ShutdownSignal
+from meruit.app import build_engine
+from meruit.config import Settings
+from meruit.console.app import build_pages
+from meruit.store.location import Location
+from meruit.store.store import Store
+
+async def ask(app):
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+        for path in ("/health?", "/"):
+            reply = await client.get(path)
+            print(reply.status_code, reply.headers["content-type"])
+
+store = Store.open(Location(Path("data")))
+service = assemble_service(build_engine(Settings()), Settings(), store, ShutdownSignal())
+asyncio.run(ask(build_app(service, build_pages(store))))
+store.close()
+"""
+"""Asks a service with its console."""
 
 
 def run_without(packages: list[str], words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
@@ -43,10 +71,7 @@ def test_work_is_judged_and_recorded_without_any_extra(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "extra"),
     [
-        (["serve", "--port", "0", "--json"], "serve"),
-        (["playground", "up", "--json"], "serve"),
         (["demo", "--json"], "reconcile"),
-        (["report", "build", "-o", "report.html", "--from", "runs.json"], "reports"),
     ],
     ids=lambda value: value if isinstance(value, str) else value[0],
 )
@@ -83,7 +108,7 @@ def test_custom_code_names_its_extra(monkeypatch: pytest.MonkeyPatch, module: Mo
 
 def test_every_extra_that_an_error_names_exists() -> None:
     assert {*EXTRA_OF.values()} <= {*PROJECT["optional-dependencies"]}
-    assert MissingExtra.of(ModuleNotFoundError("no", name="litestar.routes")) is not None
+    assert MissingExtra.of(ModuleNotFoundError("no", name="asyncssh.sftp")) is not None
     assert MissingExtra.of(ModuleNotFoundError("no", name="unheard_of")) is None
 
 
@@ -92,6 +117,33 @@ def test_the_base_install_has_no_exact_pin_and_nothing_of_an_extra() -> None:
     assert not [one for one in base if "==" in one]
     names = {one.replace("-", "_").split(">")[0] for one in base}
     assert not names & {*EXTRA_OF}
+
+
+def required_by(requirements: list[str], found: set[str]) -> set[str]:
+    """The packages that these bring along, without extras; what is not installed here brings nothing."""
+    for one in requirements:
+        wanted = Requirement(one)
+        name = canonicalize_name(wanted.name)
+        if name in found or (wanted.marker is not None and not wanted.marker.evaluate({"extra": ""})):
+            continue
+        found.add(name)
+        with suppress(metadata.PackageNotFoundError):
+            required_by(metadata.requires(name) or [], found)
+    return found
+
+
+def test_the_base_install_brings_no_package_of_test_data() -> None:
+    found = required_by(PROJECT["dependencies"], set())
+    assert {"starlette", "uvicorn", "anyio", "jinja2"} <= found
+    assert not found & {"faker", "polyfactory", "litestar", "fastapi", "pytest", "hypothesis"}
+
+
+def test_pages_and_the_api_are_served_without_any_extra(tmp_path: Path) -> None:
+    hide = f"import sys; sys.modules.update(dict.fromkeys({[*EXTRA_OF]!r}))"
+    ended = subprocess.run(
+        [sys.executable, "-c", f"{hide}\n{SERVING}"], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert ended.stdout.split() == ["200", "application/json", "200", "text/html;", "charset=utf-8"], ended.stderr
 
 
 def test_the_wheel_takes_templates_and_styles_with_the_package() -> None:

@@ -13,6 +13,7 @@
       NotFound: UnknownAccount
       # HTTP: the service, and reading other systems
       BodyError, ApiProblem, OutboundFailed, OutboundRefused
+      HttpRefusal: NoSuchPath
       ServerFailed: PortUnavailable
       SourceError: HttpError, UnsupportedInteraction, ResponseFailed
       # Judging
@@ -62,11 +63,9 @@ from typing import Any, NamedTuple, Self
 HEAD_BYTES = 64
 """How many bytes of unreadable content an error shows."""
 EXTRA_OF = {
-    **dict.fromkeys(("litestar", "uvicorn", "uvloop", "httptools", "prometheus_client"), "serve"),
     **dict.fromkeys(("cel_expr_python", "pydantic_monty"), "custom"),
     "asyncssh": "playground",
     "pypdf": "checks",
-    "jinja2": "reports",
     **dict.fromkeys(("polars", "pyarrow"), "bulk"),
     "numpy": "reconcile",
     "psycopg": "postgres",
@@ -433,6 +432,28 @@ class ApiProblem(MeruitError):
         self.errors = tuple(errors)
         self.headers = dict(headers or {})
         super().__init__(detail)
+
+
+class HttpRefusal(MeruitError):
+    """What the web layer itself refuses: a method, a parameter, or a body that is too large."""
+
+    code = "refused"
+
+    def __init__(
+        self, status: int, *, problems: Iterable[Problem] = (), headers: Mapping[str, str] | None = None
+    ) -> None:
+        self.status = status
+        self.problems = tuple(problems)
+        """What is wrong with parameters."""
+        self.headers = dict(headers or {})
+        super().__init__(HTTPStatus(status).phrase)
+
+
+class NoSuchPath(HttpRefusal):
+    """No route has this path."""
+
+    def __init__(self) -> None:
+        super().__init__(404)
 
 
 class SignInNeeded(Exception):

@@ -288,7 +288,8 @@ def _discard_playgrounds() -> Iterator[None]:
                 made.run(made.service.hosting.discard(added))
 
 
-def code_of(reply: httpx.Response) -> str:
+# Any: replies of httpx, and of the client of Starlette.
+def code_of(reply: Any) -> str:
     """The code of the problem that a reply is about."""
     kind: str = reply.json()["type"]
     return kind.removeprefix(PROBLEM)

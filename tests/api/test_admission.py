@@ -123,10 +123,10 @@ class Held:
             self.turns += 1
             self.most = max(self.most, request.service.admission.busy)
 
-        def slowly(request: StrictRequest, content: bytes) -> Any:
+        def slowly(request: StrictRequest, content: bytes, kind: Any) -> Any:
             if len(content) > LARGE_BYTES:
                 assert self.may_end.wait(PATIENCE_S)
-            return parsed(request, content)
+            return parsed(request, content, kind)
 
         monkeypatch.setattr(ApiRequest, "wait_for_body_turn", counted)
         monkeypatch.setattr(StrictRequest, "_parse", slowly)

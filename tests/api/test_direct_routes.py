@@ -14,7 +14,7 @@ from meruit.errors import StoreUnavailable
 from meruit.model.access import Role
 
 if TYPE_CHECKING:
-    from litestar import Litestar
+    from meruit.web.app import WebApp
 
 REQUEST = {**WORK, "criteria": CRITERIA}
 JSON = {"content-type": "application/json"}
@@ -28,7 +28,7 @@ class Both:
 
     def __init__(self, made: Deployment) -> None:
         self.made = made
-        framework: Litestar = made.app._app.service
+        framework: WebApp = made.app._app.service
         self.without: Any = TelemetryMiddleware(
             framework, Instruments(), new_id=lambda: "req", over=made.service.admission.on_request_end
         )

@@ -20,9 +20,6 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
-from litestar import Litestar, get, post
-from litestar.params import JSONBody
-from litestar.response import Stream
 
 from meruit.api import http_limits, server
 from meruit.api.bodies.json_body import StrictRequest
@@ -30,6 +27,10 @@ from meruit.api.http_limits import MAX_HEAD_BYTES
 from meruit.api.problems import exception_handlers
 from meruit.api.server import ShutdownSignal, is_loopback, run
 from meruit.errors import PortUnavailable, ServerFailed
+from meruit.web.app import WebApp
+from meruit.web.parameters import JSONBody
+from meruit.web.responses import Stream
+from meruit.web.routing import get, post
 
 PATIENCE_S = 30
 
@@ -44,7 +45,7 @@ async def things(data: JSONBody[list[int]]) -> int:
     return len(data)
 
 
-def small_app(stopping: ShutdownSignal) -> Litestar:
+def small_app(stopping: ShutdownSignal) -> WebApp:
     @get("/endless")
     async def endless() -> Stream:
         async def words() -> AsyncIterator[bytes]:
@@ -54,13 +55,11 @@ def small_app(stopping: ShutdownSignal) -> Litestar:
 
         return Stream(words())
 
-    return Litestar(
+    return WebApp(
         [home, things, endless],
         request_class=StrictRequest,
         exception_handlers=exception_handlers,
-        request_max_body_size=1_000_000,
-        logging_config=None,
-        openapi_config=None,
+        max_body_bytes=1_000_000,
     )
 
 
@@ -384,7 +383,8 @@ def test_a_signal_ends_it_gracefully(number: signal.Signals) -> None:
 
 STUBBORN = """
     import asyncio, sys
-    from litestar import Litestar, get
+    from meruit.web.app import WebApp
+    from meruit.web.routing import get
     from meruit.api.server import run
 
     @get("/")
@@ -396,7 +396,7 @@ STUBBORN = """
             except asyncio.CancelledError:
                 pass
 
-    run(Litestar([stubborn], logging_config=None), "127.0.0.1", 0, ready=lambda url: print(url, flush=True))
+    run(WebApp([stubborn]), "127.0.0.1", 0, ready=lambda url: print(url, flush=True))
 """
 
 
@@ -435,13 +435,13 @@ def test_a_service_that_cannot_start_says_so() -> None:
     seen: list[str] = []
 
     @asynccontextmanager
-    async def failing(_: Litestar) -> AsyncIterator[None]:
+    async def failing(_: WebApp) -> AsyncIterator[None]:
         if seen:
             yield
         raise OSError("no disk")
 
     with pytest.raises(ServerFailed):
-        run(Litestar([], lifespan=[failing], logging_config=None), "127.0.0.1", 0, ready=print, log_level="error")
+        run(WebApp([], lifespan=[failing]), "127.0.0.1", 0, ready=print, log_level="error")
 
 
 def refusal(host: str, port: int) -> str:

@@ -10,22 +10,24 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from litestar import Litestar, Request, get, post
-from litestar.params import FromPath, JSONBody
-from litestar.response import Response
-from litestar.testing import TestClient
-from litestar.types import ASGIApp
 from prometheus_client.parser import text_string_to_metric_families
+from starlette.testclient import TestClient
+from starlette.types import ASGIApp
 
 from meruit.api import telemetry
 from meruit.api.logging import configure_logs
 from meruit.api.problems import exception_handlers
 from meruit.api.telemetry import Instruments, TelemetryMiddleware
 from meruit.model.access import Caller, Role
+from meruit.web.app import WebApp
+from meruit.web.parameters import FromPath, JSONBody
+from meruit.web.requests import Request
+from meruit.web.responses import Response
+from meruit.web.routing import get, post
 
 
 @get("/things/{name:str}")
-async def thing(name: FromPath[str], request: Request[Any, Any, Any]) -> dict[str, str]:
+async def thing(name: FromPath[str], request: Request) -> dict[str, str]:
     request.scope["state"]["caller"] = Caller("t1", Role.OPERATOR, "k1")
     return {"name": name, "id": request.scope["state"]["request_id"]}
 
@@ -49,7 +51,7 @@ class World:
         self.time = iter(range(1_000_000))
         self.ids = (f"id-{n}" for n in range(1_000_000))
         self.app = TelemetryMiddleware(
-            app or Litestar([thing, add, broken], exception_handlers=exception_handlers, logging_config=None),
+            app or WebApp([thing, add, broken], exception_handlers=exception_handlers),
             self.instruments,
             new_id=lambda: next(self.ids),
             clock=lambda: next(self.time) / 1000,
@@ -83,14 +85,12 @@ def world() -> Iterator[World]:
 
 
 @pytest.fixture
-def client(world: World) -> Iterator[TestClient[Any]]:
-    # The client takes any ASGI app, and is typed for Litestar's.
-    app: Any = world.app
-    with TestClient(app, raise_server_exceptions=False) as opened:
+def client(world: World) -> Iterator[TestClient]:
+    with TestClient(world.app, raise_server_exceptions=False) as opened:
         yield opened
 
 
-def test_a_request_is_counted_by_its_route_and_logged_once(world: World, client: TestClient[Any]) -> None:
+def test_a_request_is_counted_by_its_route_and_logged_once(world: World, client: TestClient) -> None:
     for name in ("secret-a", "secret-b"):
         assert client.get(f"/things/{name}").status_code == 200
     numbers = world.numbers()
@@ -107,13 +107,13 @@ def test_a_request_is_counted_by_its_route_and_logged_once(world: World, client:
     assert "secret" not in world.log.getvalue()
 
 
-def test_bytes_in_are_counted(world: World, client: TestClient[Any]) -> None:
+def test_bytes_in_are_counted(world: World, client: TestClient) -> None:
     client.post("/things", content=b'{"a": 1}', headers={"Content-Type": "application/json"})
     assert world.lines()[0]["bytes_in"] == 8
     assert "key_id" not in world.lines()[0]
 
 
-def test_labels_stay_few(world: World, client: TestClient[Any]) -> None:
+def test_labels_stay_few(world: World, client: TestClient) -> None:
     for n in range(20):
         client.get(f"/nothing/{n}")
         client.request(f"ODD{n}", "/things")
@@ -122,25 +122,25 @@ def test_labels_stay_few(world: World, client: TestClient[Any]) -> None:
 
 
 @pytest.mark.parametrize("chosen", ["a", "A.b_c-9", "x" * 64])
-def test_a_callers_id_is_kept(world: World, client: TestClient[Any], chosen: str) -> None:
+def test_a_callers_id_is_kept(world: World, client: TestClient, chosen: str) -> None:
     response = client.get("/things/a", headers={"X-Request-Id": chosen})
     assert response.headers["x-request-id"] == response.json()["id"] == world.lines()[0]["request_id"] == chosen
 
 
 @pytest.mark.parametrize("chosen", ["", "x" * 65, "a b", 'a"', "a\tb", "é".encode(), "<b>"])
-def test_an_odd_id_is_replaced(client: TestClient[Any], chosen: str | bytes) -> None:
+def test_an_odd_id_is_replaced(client: TestClient, chosen: str | bytes) -> None:
     headers: Any = {"X-Request-Id": chosen}
     assert client.get("/things/a", headers=headers).headers["x-request-id"] == "id-0"
 
 
-def test_problems_name_the_request(client: TestClient[Any]) -> None:
+def test_problems_name_the_request(client: TestClient) -> None:
     for path, status in (("/nothing", 404), ("/broken", 500)):
         response = client.get(path)
         assert response.status_code == status
         assert response.json()["request_id"] == response.headers["x-request-id"]
 
 
-def test_headers_of_caution(client: TestClient[Any]) -> None:
+def test_headers_of_caution(client: TestClient) -> None:
     for path in ("/things/a", "/nothing", "/schemata"):
         headers = client.get(path).headers
         assert headers["x-content-type-options"] == "nosniff"
@@ -152,7 +152,7 @@ def test_headers_of_caution(client: TestClient[Any]) -> None:
         assert headers["x-content-type-options"] == "nosniff"
 
 
-def test_what_a_route_says_itself_is_kept(client: TestClient[Any]) -> None:
+def test_what_a_route_says_itself_is_kept(client: TestClient) -> None:
     response = client.post("/things", json={})
     assert response.headers.get_list("cache-control") == ["max-age=5"]
 
@@ -240,12 +240,12 @@ def test_the_service_starts_and_stops_behind_it() -> None:
     seen: list[str] = []
 
     @asynccontextmanager
-    async def lifespan(_: Litestar) -> AsyncIterator[None]:
+    async def lifespan(_: WebApp) -> AsyncIterator[None]:
         seen.append("up")
         yield
         seen.append("down")
 
-    app: Any = World(Litestar([], lifespan=[lifespan], logging_config=None)).app
+    app: Any = World(WebApp([], lifespan=[lifespan])).app
     with TestClient(app):
         assert seen == ["up"]
     assert seen == ["up", "down"]

@@ -249,7 +249,7 @@ def _with_criteria(world: World, body: bytes) -> bytes:
 GUARD = """
 import os, sys
 
-FORBIDDEN = {"sqlite3", "_sqlite3", "sqlalchemy", "alembic", "httpx", "litestar", "uvicorn", "urllib.request"}
+FORBIDDEN = {"sqlite3", "_sqlite3", "sqlalchemy", "alembic", "httpx", "starlette", "uvicorn", "urllib.request"}
 READ_ONLY = os.O_RDONLY
 
 def watch(event, arguments):

@@ -6,7 +6,7 @@ Read in this order:
 - request.py - what a route works with: the service, the caller, idempotent writes
 - routes/ - one file per resource; wire/ - their requests and replies
 - auth.py - keys and roles; rate_limit.py - limits per key and per address
-- direct_routes.py - plain requests to verify and health, past the framework; hot_route.py - guards of busy routes
+- direct_routes.py - plain requests to verify and health, past the framework (`meruit.web`)
 - bodies/ - strict JSON; admission.py - how many large bodies at once; query_params.py - unknown parameters
 - quotas.py - stored bytes of a tenant or a key
 - idempotency.py - the header Idempotency-Key

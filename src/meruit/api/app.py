@@ -9,15 +9,9 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from litestar import Litestar, Router
-from litestar.datastructures import State
-from litestar.enums import ScopeType
-from litestar.middleware import DefineMiddleware
-from litestar.openapi import OpenAPIConfig
-from litestar.openapi.spec import Components, SecurityScheme
-from litestar.types import ASGIApp, ExceptionHandlersMap, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from meruit import __version__
+from meruit.api import openapi
 from meruit.api.admission import BodyAdmission
 from meruit.api.auth import Authenticator, build_authentication
 from meruit.api.bodies.dismantle import end_pause
@@ -26,7 +20,6 @@ from meruit.api.idempotency import KeysInFlight
 from meruit.api.integrity import StoreIntegrity, check_in_background
 from meruit.api.logging import log, log_each
 from meruit.api.open_streams import OpenStreams
-from meruit.api.openapi import Documentation, operation_id
 from meruit.api.playground_host import PlaygroundHosting, is_playground_path
 from meruit.api.problems import exception_handlers
 from meruit.api.query_params import reject_unknown_parameters
@@ -77,6 +70,7 @@ from meruit.store.recorder import CommitNotice
 from meruit.store.store import Store
 from meruit.verify.custom_code import CustomCode
 from meruit.verify.engine import VerificationEngine
+from meruit.web.app import ExceptionHandlers, RouteGroup, WebApp
 
 MEGABYTE = 1_048_576
 EXPIRY_S = 30.0
@@ -221,38 +215,35 @@ ROUTES = [
     events.redeliver_dead_letter,
     health.read_health,
     health.read_metrics,
+    openapi.read_openapi,
 ]
 
 
 class PageRoutes(msgspec.Struct, frozen=True):
     """Pages for browsers that a service has beside its API."""
 
-    router: Router
+    group: RouteGroup
     # Any: what the pages keep between requests.
     state: dict[str, Any]
-    exception_handlers: ExceptionHandlersMap
+    exception_handlers: ExceptionHandlers
     """For requests that match no route at all."""
 
 
 def build_app(service: Service, pages: PageRoutes | None = None, *, working: bool = True) -> ASGIApp:
     """Build the whole service as one ASGI application; one that is not `working` only shows what is recorded."""
     settings = service.settings
-    app = Litestar(
-        route_handlers=[
+    app = WebApp(
+        [
             *ROUTES,
-            Router("/", route_handlers=LARGE_BODY_ROUTES, request_max_body_size=settings.max_evidence_bytes),
-            *(() if pages is None else [pages.router]),
+            RouteGroup(routes=LARGE_BODY_ROUTES, max_body_bytes=settings.max_evidence_bytes),
+            *(() if pages is None else [pages.group]),
         ],
         request_class=ApiRequest,
-        middleware=[DefineMiddleware(build_authentication(service.authenticator))],
-        guards=[reject_unknown_parameters],
+        guards=[build_authentication(service.authenticator), reject_unknown_parameters],
         exception_handlers={**exception_handlers, **({} if pages is None else pages.exception_handlers)},
-        state=State({"service": service, **({} if pages is None else pages.state)}),
+        state={"service": service, **({} if pages is None else pages.state)},
         lifespan=[_lifespan(service) if working else _watch(service)],
-        openapi_config=_openapi(),
-        request_max_body_size=settings.max_body_bytes,
-        logging_config=None,
-        debug=False,
+        max_body_bytes=settings.max_body_bytes,
     )
     _observe_group_sizes(service)
     new_id = service.store.surroundings.new_id
@@ -278,16 +269,15 @@ def _end_request(service: Service, state: dict[str, Any]) -> None:
 class _PlaygroundRouter:
     """Routes requests to the service or to the systems of playgrounds, which have their own keys."""
 
-    def __init__(self, app: Litestar, direct: DirectRoutes, hosting: PlaygroundHosting) -> None:
+    def __init__(self, app: WebApp, direct: DirectRoutes, hosting: PlaygroundHosting) -> None:
         self.service = app
         self._direct = direct
         self._hosting = hosting
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
-        # Any: Litestar and the playgrounds type ASGI scopes and messages differently.
-        chosen: Any = self._direct
-        if scope["type"] == ScopeType.HTTP and is_playground_path(scope["path"]):
+        chosen: ASGIApp = self._direct
+        if scope["type"] == "http" and is_playground_path(scope["path"]):
             scope["path_template"] = PLAYGROUNDS
             chosen = self._hosting.app
         await chosen(scope, receive, send)
@@ -377,7 +367,8 @@ def _refuse_open_sandbox(policy: CustomCode | None) -> None:
     """Refuse to serve untrusted code where the sandbox does not confine it."""
     for tier in sorted(policy.tiers) if policy is not None else ():
         found = examine(tier)
-        if not found.ready:
+        # Code of a tier that is not installed cannot run: criteria that bring some are refused, and name the extra.
+        if found.is_installed and not found.ready:
             raise SandboxInsecure(
                 f"the sandbox is not secure on this machine in the tier {tier}: "
                 f"{found.reason or 'a test escaped from it'}; run `meruit doctor` for details. To serve without custom "
@@ -386,24 +377,9 @@ def _refuse_open_sandbox(policy: CustomCode | None) -> None:
             )
 
 
-def _openapi() -> OpenAPIConfig:
-    return OpenAPIConfig(
-        title="Meruit",
-        version=__version__,
-        description="Proves whether an AI agent's work was done, how well, what it cost, and what is owed.",
-        path="/schema",
-        use_handler_docstrings=True,
-        operation_id_creator=operation_id,
-        # The documentation pages of Litestar load scripts from the internet.
-        render_plugins=[Documentation()],
-        components=Components(security_schemes={"key": SecurityScheme(type="http", scheme="bearer")}),
-        security=[{"key": []}],
-    )
-
-
-def _lifespan(service: Service) -> Callable[[Litestar], AbstractAsyncContextManager[None]]:
+def _lifespan(service: Service) -> Callable[[WebApp], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
-    async def run_background_tasks(_app: Litestar) -> AsyncIterator[None]:
+    async def run_background_tasks(_app: WebApp) -> AsyncIterator[None]:
         async with service.outbound, service.hosting:
             end_streams = asyncio.create_task(_end_streams_on_shutdown(service))
             deliver = asyncio.create_task(service.dispatcher.run(service.ended))
@@ -433,9 +409,9 @@ def _lifespan(service: Service) -> Callable[[Litestar], AbstractAsyncContextMana
     return run_background_tasks
 
 
-def _watch(service: Service) -> Callable[[Litestar], AbstractAsyncContextManager[None]]:
+def _watch(service: Service) -> Callable[[WebApp], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
-    async def notice_events(_app: Litestar) -> AsyncIterator[None]:
+    async def notice_events(_app: WebApp) -> AsyncIterator[None]:
         end_streams = asyncio.create_task(_end_streams_on_shutdown(service))
         watch = asyncio.create_task(service.dispatcher.watch(service.ended))
         try:

@@ -2,14 +2,9 @@
 
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Any, Protocol
-
-from litestar.connection import ASGIConnection
-from litestar.handlers import BaseRouteHandler
-from litestar.middleware import AbstractAuthenticationMiddleware, AuthenticationResult
-from litestar.types import ASGIApp
 
 from meruit.api.db_threads import run_in_reader_thread
 from meruit.api.rate_limit import Throttle
@@ -19,6 +14,8 @@ from meruit.model.access import DEFAULT_TENANT, Caller, Role
 from meruit.store import keys, sessions
 from meruit.store.lru import LruCache
 from meruit.store.store import Store
+from meruit.web.requests import Request
+from meruit.web.routing import Guard, Route
 
 PUBLIC = "public"
 """The name of the route option that makes a route public."""
@@ -28,7 +25,7 @@ MAX_CACHED_KEYS = 10_000
 _SCHEME = "bearer "
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="meruit"'}
 
-ApiConnection = ASGIConnection[Any, Any, Any, Any]
+ApiConnection = Request
 
 
 class _Address(Protocol):
@@ -218,27 +215,23 @@ def _auth_problem(detail: str) -> ApiProblem:
     return ApiProblem(401, "unauthorized", detail, headers=_CHALLENGE)
 
 
-def build_authentication(authenticator: Authenticator) -> type[AbstractAuthenticationMiddleware]:
-    """Build the middleware that authenticates requests of every route that is not public."""
+def build_authentication(authenticator: Authenticator) -> Guard:
+    """Build the guard that authenticates requests of every route that is not public."""
 
-    class Authentication(AbstractAuthenticationMiddleware):
-        def __init__(self, app: ASGIApp) -> None:
-            super().__init__(app, exclude_from_auth_key=PUBLIC)
+    async def authenticate(connection: ApiConnection, route: Route) -> None:
+        if not route.opt.get(PUBLIC):
+            connection.scope["user"] = connection.scope["state"]["caller"] = await authenticator.authenticate(
+                connection
+            )
 
-        async def authenticate_request(self, connection: ApiConnection) -> AuthenticationResult:
-            caller = await authenticator.authenticate(connection)
-            connection.scope["state"]["caller"] = caller
-            return AuthenticationResult(user=caller, auth=None)
-
-    return Authentication
+    return authenticate
 
 
-def allow(*roles: Role) -> Callable[[ApiConnection, BaseRouteHandler], Awaitable[None]]:
+def allow(*roles: Role) -> Guard:
     """Build a guard that allows only these roles."""
     check = allow_only(*roles)
 
-    # Async, because Litestar runs any other guard in a thread.
-    async def guard(connection: ApiConnection, _handler: BaseRouteHandler) -> None:
+    async def guard(connection: ApiConnection, _route: Route) -> None:
         check(connection.user)
 
     return guard

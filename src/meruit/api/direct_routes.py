@@ -1,26 +1,24 @@
 """Hot routes that are served past the framework: the same checks and the same replies, with fewer layers.
 
 A direct route takes only plain requests: one value for each header, no query, and a small body of declared size.
-Litestar serves all others, by the route of the same path. `tests/api/test_direct_routes.py` compares the two.
+The framework serves all others, by the route of the same path. `tests/api/test_direct_routes.py` compares the two.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
-from litestar import Litestar
-from litestar.enums import ScopeType
-from litestar.exceptions import InternalServerException
-from litestar.types import Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from meruit.api.auth import HOST, Authenticator
 from meruit.api.bodies.json_body import JSON_TYPE, SMALL_BYTES, convert_body, parse_strict_json
 from meruit.api.problems import handle_error
 from meruit.api.request import ApiRequest, EncodedReply, ServedRequest, Service
+from meruit.errors import BodyError
 from meruit.model.access import Caller
+from meruit.web.app import WebApp
+from meruit.web.requests import TOO_SHORT
 
-GONE = "client disconnected prematurely"
-"""What Litestar says of a client that left before its body was complete."""
 _JSON_HEADER = (b"content-type", b"application/json")
 
 T = TypeVar("T")
@@ -79,7 +77,7 @@ class DirectRequest(ServedRequest):
         while True:
             message: Any = await receive()
             if message["type"] == "http.disconnect":
-                raise InternalServerException(GONE)
+                raise BodyError(TOO_SHORT)
             parts.append(message.get("body", b""))
             if not message.get("more_body", False):
                 break
@@ -109,7 +107,7 @@ class DirectRoute(msgspec.Struct, frozen=True):
 class DirectRoutes:
     """An ASGI app in front of the framework's: serves plain requests of hot routes itself."""
 
-    def __init__(self, app: Litestar, routes: tuple[DirectRoute, ...]) -> None:
+    def __init__(self, app: WebApp, routes: tuple[DirectRoute, ...]) -> None:
         self._app = app
         self._routes = {(route.method, route.path): route for route in routes}
 
@@ -119,10 +117,9 @@ class DirectRoutes:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
-        route = self._routes.get((scope["method"], scope["path"])) if scope["type"] == ScopeType.HTTP else None
+        route = self._routes.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
         headers = None if route is None else self._read_plain_headers(scope, route)
         if route is None or headers is None:
-            # Any: Litestar types scopes more closely than ASGI does.
             await self._app(scope, receive, send)
             return
         # Any: a scope is a mapping of many types.
@@ -131,10 +128,8 @@ class DirectRoutes:
         try:
             reply = await self._answer(DirectRequest(self._service, known, headers), route, receive)
         except Exception as error:  # noqa: BLE001 - answered as the framework answers it
-            known["litestar_app"] = self._app
-            request = ApiRequest(known, receive, send)
-            response = handle_error(request, error)
-            await response.to_asgi_response(app=None, request=request)(scope, receive, send)
+            known["app"] = self._app
+            await handle_error(ApiRequest(known, receive, send), error)(scope, receive, send)
             return
         sent = [_JSON_HEADER, (b"content-length", str(len(reply.body)).encode())]
         if reply.headers:

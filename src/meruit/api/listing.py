@@ -7,16 +7,15 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any
-from urllib.parse import parse_qsl, urlencode
-
-from litestar import Response
-from litestar.params import QueryParameter
+from urllib.parse import urlencode
 
 from meruit.api.request import ApiRequest
 from meruit.documents.csv_table import CSV, Cell, write_csv
 from meruit.documents.xlsx_table import XLSX, write_xlsx
 from meruit.errors import ApiProblem, Problem
 from meruit.model.time import to_rfc3339
+from meruit.web.parameters import QueryParameter
+from meruit.web.responses import Response
 
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE)
 
@@ -31,7 +30,7 @@ class ListFormat(StrEnum):
 
 SPREADSHEETS = {"text/csv": ListFormat.CSV, XLSX: ListFormat.XLSX}
 """Formats of lists by media type, beside JSON."""
-# A string, because Litestar would accept times without a zone, which are ambiguous.
+# A string, because msgspec would accept times without a zone, which are ambiguous.
 SinceQuery = Annotated[
     str | None, QueryParameter(name="since", max_length=40, required=False, description="Start, RFC 3339, inclusive.")
 ]
@@ -104,11 +103,11 @@ async def table_response(
     """Build a CSV or XLSX reply; `following` is the parameter and the value that lead to the next page."""
     headers = {"Vary": "Accept"}
     if following is not None:
-        query = [(name, value) for name, value in parse_qsl(request.url.query) if name != following[0]]
-        headers["Link"] = f'<{request.url.path}?{urlencode([*query, following])}>; rel="next"'
+        query = [(name, value) for name, value in request.query_params.multi_items() if name != following[0]]
+        headers["Link"] = f'<{request.scope["path"]}?{urlencode([*query, following])}>; rel="next"'
     if kind is ListFormat.CSV:
         return Response(b"".join(write_csv(headings, rows)), media_type=CSV, headers=headers)
-    headers["Content-Disposition"] = f'attachment; filename="{request.url.path.rpartition("/")[2]}.xlsx"'
+    headers["Content-Disposition"] = f'attachment; filename="{request.scope["path"].rpartition("/")[2]}.xlsx"'
     # In a thread: a long list takes a second to write.
     return Response(await asyncio.to_thread(_encode_xlsx, headings, rows), media_type=XLSX, headers=headers)
 

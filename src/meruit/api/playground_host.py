@@ -13,7 +13,6 @@ from typing import Any, Self
 
 import httpx
 import msgspec
-from litestar import Request
 
 from meruit.api.logging import log
 from meruit.api.problems import problem_response
@@ -28,6 +27,7 @@ from meruit.playground.environment import PlaygroundProvider
 from meruit.playground.host import FILE, FOLDER, LEFT_S, PREFIX, Host, Playground, lock_directory
 from meruit.playground.seed import Seed
 from meruit.playground.state import QUOTA_BYTES, PlaygroundState, rfc3339
+from meruit.web.requests import Request
 
 _TENANT, _TASK_RUN = "tenant", "task_run"
 """Settings of a playground that name its owner."""
@@ -130,10 +130,7 @@ class PlaygroundHosting:
         if self.enabled:
             await self._host.app(scope, receive, send)
         else:
-            # Any: Litestar types what a server sends more narrowly.
-            request: Any = Request(scope)  # type: ignore[arg-type]
-            answer: Any = problem_response(request, _playgrounds_off_problem()).to_asgi_response(None, request)
-            await answer(scope, receive, send)
+            await problem_response(Request(scope), _playgrounds_off_problem())(scope, receive, send)
 
     # Owners
 

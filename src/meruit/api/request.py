@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
-from litestar import Response
 from sqlalchemy import Connection
 
 from meruit.api.admission import ADMISSION_SLOT, AdmissionSlot, BodyAdmission
@@ -47,6 +46,7 @@ from meruit.store.idempotency import (
 )
 from meruit.store.recorder import Write
 from meruit.store.store import Store
+from meruit.web.responses import Response
 
 KEYLESS = "this machine"
 """The actor while no key exists."""
@@ -216,7 +216,7 @@ class ServedRequest(ABC):
 
 
 class ApiRequest(StrictRequest, ServedRequest):
-    """An authenticated request; the dependency injection of Litestar would cost a task group per request."""
+    """An authenticated request."""
 
     @property
     def service(self) -> Service:
@@ -231,7 +231,8 @@ class ApiRequest(StrictRequest, ServedRequest):
     @property
     def target(self) -> str:
         """The path, with the query: `?reread=true` makes it another request, and so does another method."""
-        path = self.url.path if not self.url.query else f"{self.url.path}?{self.url.query}"
+        path, query = self.scope["path"], self.scope["query_string"].decode()
+        path = f"{path}?{query}" if query else path
         return path if self.method == "POST" else f"{self.method} {path}"
 
     @property
@@ -241,7 +242,7 @@ class ApiRequest(StrictRequest, ServedRequest):
 
     def acquire_body_slot(self) -> None:
         """Take an admission slot for a large body, once; raises ApiProblem 503 when none is free."""
-        # Any: Litestar keeps its own state in the same mapping.
+        # Any: an application may put any value into the state of an ASGI scope.
         state: dict[str, Any] = self.scope["state"]
         if ADMISSION_SLOT not in state:
             state[ADMISSION_SLOT] = self.service.admission.acquire_slot(self.caller.key_id or KEYLESS)
@@ -261,7 +262,7 @@ class ApiRequest(StrictRequest, ServedRequest):
 
     def pause_collector(self) -> None:
         """Keep the garbage collector off until the request ends: it would scan millions of new lists at once."""
-        # Any: Litestar keeps its own state in the same mapping.
+        # Any: an application may put any value into the state of an ASGI scope.
         state: dict[str, Any] = self.scope["state"]
         state[GC_PAUSE] = GcPause()
 
@@ -303,7 +304,7 @@ class ApiRequest(StrictRequest, ServedRequest):
         render_again: Callable[[], Awaitable[bytes]] | None = None,
     ) -> EncodedReply:
         """Act as described there; refuses a request with two keys."""
-        if len(self.headers.getall(HEADER, [])) > 1:
+        if len(self.headers.getlist(HEADER)) > 1:
             raise ApiProblem(400, "bad_idempotency_key", f"the request has two headers {HEADER}; send one")
         return await super().reply_once(key, status, act, render_again)
 

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
-from litestar.types import ASGIApp
+from starlette.types import ASGIApp
 
 from meruit.api.bodies.gc import freeze_gc
 from meruit.api.http_limits import MAX_HEAD_BYTES

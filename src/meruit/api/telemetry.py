@@ -7,9 +7,8 @@ from collections.abc import Callable
 from http import HTTPMethod
 from typing import Any
 
-from litestar.enums import ScopeType
-from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from meruit.api.logging import log_each
 from meruit.model.access import Caller
@@ -126,12 +125,11 @@ class TelemetryMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
-        if scope["type"] != ScopeType.HTTP:
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         begun = self._clock()
         request_id = _client_id(scope["headers"]) or self._new_id()
-        # Litestar keeps its own state in the same mapping.
         state: dict[str, Any] = scope.setdefault("state", {})
         state["request_id"] = request_id
         added = _headers(request_id, scope["path"])

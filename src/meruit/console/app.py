@@ -5,10 +5,6 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from litestar import Router
-from litestar.handlers import HTTPRouteHandler
-from litestar.middleware import DefineMiddleware
-
 from meruit.api.app import PageRoutes
 from meruit.console import pages, session
 from meruit.console.background import BackgroundFigures
@@ -18,9 +14,12 @@ from meruit.console.shape import add_to
 from meruit.console.static_files import read_static, static_path
 from meruit.console.stream import follow_changes
 from meruit.console.tokens import FormTokens
+from meruit.errors import SignInNeeded
 from meruit.model.access import Caller
 from meruit.pages.templating import build_environment
 from meruit.store.store import Store
+from meruit.web.app import RouteGroup
+from meruit.web.routing import Route
 
 MAX_FORM_BYTES = 32 * 1024 * 1024
 """The largest form; a bundle to check may be large."""
@@ -47,9 +46,8 @@ def build_pages(store: Store, visitor: Caller | None = None) -> PageRoutes:
     console = Console(
         render=render, tokens=tokens, pages=infos, visitor=visitor, toasts=Toasts(), figures=BackgroundFigures()
     )
-    router = Router(
-        "/",
-        route_handlers=[
+    group = RouteGroup(
+        routes=[
             *handlers,
             session.show_sign_in,
             session.sign_in,
@@ -58,19 +56,19 @@ def build_pages(store: Store, visitor: Caller | None = None) -> PageRoutes:
             follow_changes,
         ],
         request_class=PageRequest,
-        middleware=[DefineMiddleware(session.SessionAuthentication)],
-        exception_handlers=page_handlers,
-        request_max_body_size=MAX_FORM_BYTES,
+        guards=(session.require_session,),
+        exception_handlers={**page_handlers, SignInNeeded: session.lead_to_sign_in},
+        max_body_bytes=MAX_FORM_BYTES,
     )
-    return PageRoutes(router=router, state={"console": console}, exception_handlers=no_route_handlers)
+    return PageRoutes(group=group, state={"console": console}, exception_handlers=no_route_handlers)
 
 
-def find_handlers() -> list[HTTPRouteHandler]:
+def find_handlers() -> list[Route]:
     """Every page and action of the files in pages/."""
-    found: list[HTTPRouteHandler] = []
+    found: list[Route] = []
     for module in sorted(pkgutil.iter_modules(pages.__path__), key=lambda one: one.name):
         loaded = import_module(f"{pages.__name__}.{module.name}")
-        made = [one for one in vars(loaded).values() if isinstance(one, HTTPRouteHandler)]
+        made = [one for one in vars(loaded).values() if isinstance(one, Route)]
         # A page that another file imports is one page.
         found += [one for one in made if one not in found]
     return found

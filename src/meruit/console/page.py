@@ -8,9 +8,7 @@ from datetime import datetime, tzinfo
 from functools import wraps
 from typing import Any, cast
 
-from litestar import Response, get, post
-from litestar.datastructures import FormMultiDict
-from litestar.handlers import HTTPRouteHandler
+from starlette.datastructures import FormData
 
 from meruit.api.auth import PUBLIC, allow, is_same_site
 from meruit.api.query_params import ANY_PARAMETERS
@@ -22,6 +20,8 @@ from meruit.console.tokens import FormTokens
 from meruit.console.waiting import NOTHING, WaitingCounts, count_waiting, forget_counts
 from meruit.errors import ApiProblem
 from meruit.model.access import Caller, Role
+from meruit.web.responses import Response
+from meruit.web.routing import MakeRoute, Route, get, post
 
 READERS = frozenset({Role.OPERATOR, Role.AUDITOR, Role.ADMIN})
 OPERATORS = frozenset({Role.OPERATOR, Role.ADMIN})
@@ -186,7 +186,7 @@ class Console:
 
 def page(
     path: str, *, roles: frozenset[Role] = READERS, nav: NavEntry | None = None, deployment: bool = False
-) -> Callable[[Callable[..., Awaitable[Response[Any]]]], HTTPRouteHandler]:
+) -> MakeRoute:
     """Make a page of a function that takes the request, and parameters of the path by their names.
 
     With `deployment`, only keys of the tenant that the settings name as operator see it.
@@ -195,14 +195,13 @@ def page(
     options = {PUBLIC: True, ANY_PARAMETERS: True, PAGE: info}
     guards = [allow(*roles), _require_operator_tenant] if deployment else [allow(*roles)]
 
-    def make(show: Callable[..., Awaitable[Response[Any]]]) -> HTTPRouteHandler:
+    def make(show: Callable[..., Awaitable[Response[Any]]]) -> Route:
         @wraps(show)
         async def count_and_show(*values: Any, **named: Any) -> Response[Any]:
             await _count_for_menu(named["request"])
             return await show(*values, **named)
 
-        made: HTTPRouteHandler = get(path, guards=guards, opt=options, include_in_schema=False)(count_and_show)
-        return made
+        return get(path, guards=guards, opt=options, include_in_schema=False)(count_and_show)
 
     return make
 
@@ -214,20 +213,19 @@ async def _count_for_menu(request: PageRequest) -> None:
         request.scope["state"][WAITING] = await asyncio.to_thread(count_waiting, store, tenant, now)
 
 
-# Any: the type of a connection and of a handler in a guard of Litestar.
-def _require_operator_tenant(connection: Any, _handler: Any) -> None:
-    operators = connection.app.state["service"].settings.operator_tenant
-    if connection.user.tenant != operators:
+async def _require_operator_tenant(request: PageRequest, _route: Route) -> None:
+    operators = request.service.settings.operator_tenant
+    if request.caller.tenant != operators:
         raise ApiProblem(403, "forbidden", f"only keys of the tenant {operators} see all tenants")
 
 
 def action(
     path: str, *, roles: frozenset[Role] = OPERATORS
-) -> Callable[[Callable[..., Awaitable[Response[Any]]]], HTTPRouteHandler]:
+) -> Callable[[Callable[..., Awaitable[Response[Any]]]], Route]:
     """Make an act of a function; its posted form must hold a token of the same session. Read it as `request.sent`."""
     options = {PUBLIC: True, ANY_PARAMETERS: True}
 
-    def make(act: Callable[..., Awaitable[Response[Any]]]) -> HTTPRouteHandler:
+    def make(act: Callable[..., Awaitable[Response[Any]]]) -> Route:
         @wraps(act)
         async def check_and_act(*values: Any, **named: Any) -> Response[Any]:
             request: PageRequest = named["request"]
@@ -237,19 +235,16 @@ def action(
             finally:
                 forget_counts(request.service.store, request.caller.tenant)
 
-        made: HTTPRouteHandler = post(
-            path, status_code=200, guards=[allow(*roles)], opt=options, include_in_schema=False
-        )(check_and_act)
-        return made
+        return post(path, status_code=200, guards=[allow(*roles)], opt=options, include_in_schema=False)(check_and_act)
 
     return make
 
 
-async def check_form(request: PageRequest) -> FormMultiDict:
+async def check_form(request: PageRequest) -> FormData:
     """The posted form; raises ApiProblem 403 for one that another site may have made."""
     if not is_same_site(request):
         raise ApiProblem(403, "other_site", "another site sent this form; nothing was done")
-    form = await request.form()
+    form: FormData = await request.form()
     token = str(form.get(CSRF_FIELD) or request.headers.get("x-csrf-token") or "")
     if not request.console.tokens.accepts(token, request.cookies.get(SESSION_COOKIE)):
         raise ApiProblem(403, "stale_form", "this form is too old or from another session; reload the page, try again")

@@ -2,15 +2,14 @@
 
 from typing import Any
 
-from litestar import Request, Response
-from litestar.exceptions import HTTPException, NotFoundException, ValidationException
-from litestar.types import ExceptionHandlersMap
-
 from meruit.api.logging import log
 from meruit.api.problems import exception_handlers as api_handlers
 from meruit.api.problems import request_id_of
 from meruit.console.page import PageRequest
-from meruit.errors import MeruitError, NotFound
+from meruit.errors import HttpRefusal, MeruitError, NoSuchPath, NotFound
+from meruit.web.app import ExceptionHandlers
+from meruit.web.requests import Request
+from meruit.web.responses import Response
 
 _API_PATHS = ("/v1/", "/schema", "/healthz", "/metrics", "/playgrounds/")
 _HEADLINES = {
@@ -55,12 +54,12 @@ def show_problem(
     return made
 
 
-def _as_page(request: Request[Any, Any, Any]) -> PageRequest:
+def _as_page(request: Request) -> PageRequest:
     # A request that matches no route, or fails before its handler, is one of the API's.
-    return request if isinstance(request, PageRequest) else PageRequest(request.scope, request.receive, request.send)
+    return request if isinstance(request, PageRequest) else PageRequest(request.scope)
 
 
-def _handle_meruit_error(request: Request[Any, Any, Any], error: MeruitError) -> Response[Any]:
+def _handle_meruit_error(request: Request, error: MeruitError) -> Response[Any]:
     if error.status >= 500:
         return _handle_internal_error(request, error)
     headers = dict(getattr(error, "headers", {}))
@@ -74,31 +73,28 @@ def _sentence(text: str) -> str:
     return begun if not begun or begun.endswith((".", "!", "?", "`")) else f"{begun}."
 
 
-def _handle_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
-    return show_problem(_as_page(request), error.status_code, "")
+def _handle_http_error(request: Request, error: HttpRefusal) -> Response[Any]:
+    return show_problem(_as_page(request), error.status, "")
 
 
-def _handle_internal_error(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
+def _handle_internal_error(request: Request, error: Exception) -> Response[Any]:
     log("page_failed", level="error", request_id=request_id_of(request), error=error)
     return show_problem(_as_page(request), 500, "")
 
 
-def _handle_no_route(request: Request[Any, Any, Any], error: NotFoundException) -> Response[Any]:
+def _handle_no_route(request: Request, error: NoSuchPath) -> Response[Any]:
     """A page for a browser, and a problem for a program."""
     path = request.scope["path"]
     if path.startswith(_API_PATHS) or "text/html" not in request.headers.get("accept", ""):
-        handle: Any = api_handlers[HTTPException]
-        made: Response[Any] = handle(request, error)
-        return made
+        return api_handlers[HttpRefusal](request, error)
     return show_problem(_as_page(request), 404, f"No page has the address {path}.")
 
 
-page_handlers: ExceptionHandlersMap = {
+page_handlers: ExceptionHandlers = {
     NotFound: _handle_meruit_error,
     MeruitError: _handle_meruit_error,
-    ValidationException: _handle_http_error,
-    HTTPException: _handle_http_error,
+    HttpRefusal: _handle_http_error,
     Exception: _handle_internal_error,
 }
 """The page about each kind of exception."""
-no_route_handlers: ExceptionHandlersMap = {NotFoundException: _handle_no_route}
+no_route_handlers: ExceptionHandlers = {NoSuchPath: _handle_no_route}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from meruit.api.openapi import OpenApiNode
+from meruit.web.schemas import OpenApiNode
 
 _LOCAL = "#/components/schemas/"
 MAX_FIELDS = 60

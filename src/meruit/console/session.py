@@ -1,19 +1,15 @@
 """Who a browser is: a session that began with a key, this machine while no key exists, or a visitor who only reads."""
 
-from typing import Any
 from urllib.parse import quote
-
-from litestar import Response, get, post
-from litestar.datastructures import Cookie
-from litestar.middleware import AbstractAuthenticationMiddleware, AuthenticationResult
-from litestar.types import ASGIApp, Receive, Scope, Send
 
 from meruit.api.auth import PUBLIC, ApiConnection, Authenticator, is_same_site, require_own_browser
 from meruit.api.query_params import ANY_PARAMETERS
-from meruit.console.page import ANYONE, SECURITY_HEADERS, SESSION_COOKIE, Console, PageRequest, action, read_field
+from meruit.console.page import ANYONE, HTML, SECURITY_HEADERS, SESSION_COOKIE, Console, PageRequest, action, read_field
 from meruit.errors import ApiProblem, SignInNeeded
 from meruit.model.access import Caller
 from meruit.store.sessions import LASTS, EndSession, NewSession
+from meruit.web.responses import Cookie, Response
+from meruit.web.routing import Route, get, post
 
 SIGN_IN = "/sign-in"
 OPEN_TO_ALL = "open_to_all"
@@ -31,42 +27,27 @@ async def find_caller(connection: ApiConnection) -> Caller | None:
     return await authenticator.identify_browser(connection, connection.cookies.get(SESSION_COOKIE))
 
 
-class SessionAuthentication(AbstractAuthenticationMiddleware):
-    """Finds the caller of every page; a browser that is not signed in is led to where it can."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        super().__init__(app, exclude_from_auth_key=OPEN_TO_ALL)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, or ask for a key."""
-        try:
-            await super().__call__(scope, receive, send)
-        except SignInNeeded:
-            await _lead_to_sign_in(scope, send)
-
-    async def authenticate_request(self, connection: ApiConnection) -> AuthenticationResult:
-        """Find the caller; raises ApiProblem, and leads to the sign-in page."""
-        caller = await find_caller(connection)
-        if caller is None:
-            raise SignInNeeded
-        connection.scope["state"]["caller"] = caller
-        return AuthenticationResult(user=caller, auth=None)
+async def require_session(request: PageRequest, route: Route) -> None:
+    """Find the caller of a page; raises ApiProblem, and SignInNeeded for a browser that is not signed in."""
+    if route.opt.get(OPEN_TO_ALL):
+        return
+    caller = await find_caller(request)
+    if caller is None:
+        raise SignInNeeded
+    request.scope["user"] = request.scope["state"]["caller"] = caller
 
 
-async def _lead_to_sign_in(scope: Scope, send: Send) -> None:
-    headers = {name.lower(): value for name, value in scope["headers"]}
+def lead_to_sign_in(request: PageRequest, _needed: SignInNeeded) -> Response[bytes]:
+    """Lead a browser to where it can sign in."""
+    scope, headers = request.scope, request.headers
     path = quote(scope["path"]) + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
     target = f"{SIGN_IN}?next={quote(path, safe='')}"
     status, sent = 303, {**SECURITY_HEADERS, "Location": target}
-    if b"hx-request" in headers:
+    if "hx-request" in headers:
         status, sent = 200, {**SECURITY_HEADERS, "HX-Redirect": target}
-    elif headers.get(b"accept", b"").startswith(b"text/event-stream"):
+    elif headers.get("accept", "").startswith("text/event-stream"):
         status, sent = 401, dict(SECURITY_HEADERS)
-    raw = [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in sent.items()]
-    # Any: Litestar types its messages as a union of many.
-    start: Any = {"type": "http.response.start", "status": status, "headers": [*raw, (b"content-length", b"0")]}
-    await send(start)
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
+    return Response(b"", status_code=status, headers=sent, media_type=HTML)
 
 
 def safe_path(text: str) -> str:

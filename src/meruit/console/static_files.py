@@ -6,14 +6,15 @@ from hashlib import sha256
 from importlib.resources import files
 
 import msgspec
-from litestar import Response, get
-from litestar.params import FromPath
 
 from meruit.api.auth import PUBLIC
 from meruit.api.query_params import ANY_PARAMETERS
 from meruit.console.page import PageRequest
 from meruit.console.session import OPEN_TO_ALL
 from meruit.errors import ApiProblem
+from meruit.web.parameters import FromPath
+from meruit.web.responses import Response
+from meruit.web.routing import get
 
 _FILES = {
     "meruit.css": ("meruit.pages", "static/meruit.css", "text/css"),

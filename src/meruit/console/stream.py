@@ -2,9 +2,6 @@
 
 from collections.abc import AsyncIterator
 
-from litestar import get
-from litestar.response import Stream
-
 from meruit.api.auth import PUBLIC, allow
 from meruit.api.query_params import ANY_PARAMETERS
 from meruit.console.page import READERS, PageRequest
@@ -12,6 +9,8 @@ from meruit.console.session import find_caller
 from meruit.errors import ApiProblem
 from meruit.events import records as events
 from meruit.model.events import EventType
+from meruit.web.responses import Stream
+from meruit.web.routing import get
 
 STREAM = "text/event-stream"
 MAX_OPEN = 32

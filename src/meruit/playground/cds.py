@@ -10,10 +10,8 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
-from litestar import Response, get, post
-from litestar.params import FromPath
-from litestar.types import ASGIApp
 from msgspec import Meta
+from starlette.types import ASGIApp
 
 from meruit.checks.formats import json_path as dotted
 from meruit.errors import PlaygroundRefusal
@@ -22,6 +20,9 @@ from meruit.model.record import Record
 from meruit.playground.fhir.resources import TYPES, store_resource
 from meruit.playground.http import Find, PlaygroundRequest, answer, playground_of, serve
 from meruit.playground.state import PlaygroundState
+from meruit.web.parameters import FromPath
+from meruit.web.responses import Response
+from meruit.web.routing import get, post
 
 MAX_BODY_BYTES = 1024 * 1024
 MAX_CARDS = 10_000

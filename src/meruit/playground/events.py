@@ -2,14 +2,15 @@
 
 from typing import Annotated
 
-from litestar import Response, get
-from litestar.params import QueryParameter
-from litestar.types import ASGIApp
+from starlette.types import ASGIApp
 
 from meruit.model.record import Record
 from meruit.playground.http import Find, PlaygroundRequest, answer, playground_of, serve
 from meruit.playground.seed import is_of_seed
 from meruit.playground.state import PlaygroundEvent, PlaygroundState
+from meruit.web.parameters import QueryParameter
+from meruit.web.responses import Response
+from meruit.web.routing import get
 
 MAX_PAGE = 500
 """Events on one page."""

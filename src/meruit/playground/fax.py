@@ -5,10 +5,8 @@ import re
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Response, get, post
-from litestar.params import FromPath
-from litestar.types import ASGIApp
 from msgspec import Meta
+from starlette.types import ASGIApp
 
 from meruit.checks.fax import normalize_number
 from meruit.checks.formats.fax_pages import read_pages
@@ -17,6 +15,9 @@ from meruit.model.environment import Item, SourceKind
 from meruit.model.record import Record
 from meruit.playground.http import Find, PlaygroundRequest, answer, playground_of, serve
 from meruit.playground.state import PlaygroundState
+from meruit.web.parameters import FromPath
+from meruit.web.responses import Response
+from meruit.web.routing import get, post
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
 """Of one document."""

@@ -395,8 +395,7 @@ class Host:
         def new_resource_id() -> str:
             return str(UUID(bytes=self._entropy(16), version=4))
 
-        # Any: Litestar's types for ASGI are narrower than what it takes.
-        systems: dict[str, Any] = {
+        systems: dict[str, Application] = {
             "fhir": fhir.app(self.state_of, base=base, new_id=new_resource_id),
             "x12": x12.app(self.state_of),
             "call": call.app(self.state_of),

@@ -5,44 +5,42 @@ from http import HTTPStatus
 from typing import Any
 
 import msgspec
-from litestar import Litestar, Request, Response
-from litestar.datastructures import State as Shared
-from litestar.exceptions import HTTPException
-from litestar.handlers import BaseRouteHandler
-from litestar.types import ASGIApp, ExceptionHandlersMap
+from starlette.types import ASGIApp
 
-from meruit.errors import PlaygroundFull, PlaygroundRefusal, Unreachable
+from meruit.errors import BodyError, HttpRefusal, PlaygroundFull, PlaygroundRefusal, Unreachable
 from meruit.playground.state import PlaygroundState
+from meruit.web.app import ExceptionHandlers, WebApp
+from meruit.web.requests import Request
+from meruit.web.responses import Response
+from meruit.web.routing import Route
 
 PROBLEM_TYPE = "application/problem+json"
 
 Find = Callable[[str], PlaygroundState | None]
 """Finds the playground of an id, if there is one."""
-PlaygroundRequest = Request[Any, Any, Any]
+PlaygroundRequest = Request
 
 
 def serve(
     find: Find,
-    routes: Sequence[BaseRouteHandler],
+    routes: Sequence[Route],
     *,
     max_body_bytes: int,
-    handlers: "ExceptionHandlersMap | None" = None,
+    handlers: ExceptionHandlers | None = None,
 ) -> ASGIApp:
     """Build an application of routes that begin with `/{playground_id:str}`."""
-    return Litestar(
-        route_handlers=routes,
-        state=Shared({"find": find}),
+    return WebApp(
+        routes,
+        state={"find": find},
         exception_handlers={
             PlaygroundRefusal: _render_refusal,
-            HTTPException: _render_http_error,
+            HttpRefusal: _render_http_error,
+            BodyError: _render_bad_body,
             Unreachable: _render_unavailable,
             PlaygroundFull: _render_quota_exceeded,
             **(handlers or {}),
         },
-        request_max_body_size=max_body_bytes,
-        openapi_config=None,
-        logging_config=None,
-        debug=False,
+        max_body_bytes=max_body_bytes,
     )
 
 
@@ -76,13 +74,15 @@ def _render_refusal(request: PlaygroundRequest, refusal: PlaygroundRefusal) -> R
     return Response(msgspec.json.encode(body), status_code=refusal.status, media_type=PROBLEM_TYPE)
 
 
-def _render_http_error(request: PlaygroundRequest, error: HTTPException) -> Response[bytes]:
-    """Replace Litestar's own refusals, which may quote the request."""
-    phrase = HTTPStatus(error.status_code).phrase.lower()
-    reply = _render_refusal(request, PlaygroundRefusal(error.status_code, phrase))
+def _render_http_error(request: PlaygroundRequest, error: HttpRefusal) -> Response[bytes]:
+    reply = _render_refusal(request, PlaygroundRefusal(error.status, HTTPStatus(error.status).phrase.lower()))
     # The allowed methods, if it was the method.
-    reply.headers.update(error.headers or {})
+    reply.headers.update(error.headers)
     return reply
+
+
+def _render_bad_body(request: PlaygroundRequest, error: BodyError) -> Response[bytes]:
+    return _render_refusal(request, PlaygroundRefusal(error.status, str(error)))
 
 
 def _render_unavailable(request: PlaygroundRequest, error: Unreachable) -> Response[bytes]:  # noqa: ARG001 - it names a path of ours

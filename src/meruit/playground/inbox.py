@@ -4,10 +4,8 @@ import asyncio
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Response, get, post
-from litestar.params import FromPath
-from litestar.types import ASGIApp
 from msgspec import Meta
+from starlette.types import ASGIApp
 
 from meruit.checks.message import MessageFolder
 from meruit.errors import PlaygroundRefusal
@@ -15,6 +13,9 @@ from meruit.model.environment import Item, SourceKind
 from meruit.model.record import Record
 from meruit.playground.http import Find, PlaygroundRequest, answer, playground_of, serve
 from meruit.playground.state import PlaygroundState
+from meruit.web.parameters import FromPath
+from meruit.web.responses import Response
+from meruit.web.routing import get, post
 
 MAX_BODY_BYTES = 128 * 1024
 MAX_TEXT = 20_000
@@ -123,7 +124,6 @@ def _keep(state: PlaygroundState, message: dict[str, Any], event: str) -> Item:
 
 def app(find: Find) -> ASGIApp:
     """Build the application that serves `/{playground_id}/inbox/messages`."""
-    # The coroutine first: Litestar does not await a thread for the handler that opens a path with both kinds.
     return serve(find, [_write, _list, _read], max_body_bytes=MAX_BODY_BYTES)
 
 

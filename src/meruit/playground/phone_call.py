@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
-from litestar import Response, get, post
-from litestar.types import ASGIApp
 from msgspec import Meta
+from starlette.types import ASGIApp
 
 from meruit.checks.values.speech import follows, words
 from meruit.documents.tree import Path, format_path
@@ -18,6 +17,8 @@ from meruit.model.record import Record
 from meruit.playground.http import Find, PlaygroundRequest, answer, playground_of, serve
 from meruit.playground.state import PlaygroundState
 from meruit.suggestions import nearest
+from meruit.web.responses import Response
+from meruit.web.routing import get, post
 
 AGENT: Literal["agent"] = "agent"
 OTHER = "payer"

@@ -24,6 +24,8 @@ PATIENCE = (1, 8, 64)
 """Factors by which further attempts at a trial get more time than the first."""
 MEMORY_MB = 64
 """Small, so that the limit is reached soon; a larger limit is enforced the same way."""
+NOT_INSTALLED = "not installed"
+"""The engine of a tier whose packages are missing."""
 GRACE_S = 0.5
 """How much later than its limit an answer may come."""
 
@@ -74,6 +76,11 @@ class Examination(Record, frozen=True):
     """Why it is not ready; empty when it is."""
     trials: list[TrialResult]
 
+    @property
+    def is_installed(self) -> bool:
+        """Whether the tier can run code at all."""
+        return self.engine != NOT_INSTALLED
+
 
 def describe_machine() -> str:
     """The machine's properties that confinement depends on, in one line."""
@@ -88,7 +95,7 @@ def examine(tier: Tier, memory_limit_mb: int = MEMORY_MB) -> Examination:
     try:
         return _examine(tier, memory_limit_mb)
     except MissingExtra as missing:
-        return Examination(tier, "not installed", ready=False, reason=str(missing), trials=[])
+        return Examination(tier, NOT_INSTALLED, ready=False, reason=str(missing), trials=[])
 
 
 def _examine(tier: Tier, memory_limit_mb: int) -> Examination:

@@ -32,7 +32,7 @@ from tests.e2e.serving import (
 from meruit.api import app as build
 from meruit.errors import MeruitError
 from meruit.model.kinds import Tier
-from meruit.sandbox.selftest import Examination
+from meruit.sandbox.selftest import NOT_INSTALLED, Examination
 from meruit.store.location import Location
 from meruit.verify.custom_code import CustomCode
 
@@ -161,6 +161,14 @@ def test_a_sandbox_that_does_not_hold_is_not_served(monkeypatch: pytest.MonkeyPa
     assert "a wall is broken: forks" in str(refused.value)
     assert "`meruit doctor`" in str(refused.value)
     assert "`enabled: false`" in str(refused.value)
+
+
+def test_a_sandbox_that_is_not_installed_runs_nothing_and_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def examine(tier: Tier) -> Examination:
+        return Examination(tier, NOT_INSTALLED, ready=False, reason="no package", trials=[])
+
+    monkeypatch.setattr(build, "examine", examine)
+    build._refuse_open_sandbox(CustomCode(1_000, 256))
 
 
 def test_every_tier_that_may_run_is_examined_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

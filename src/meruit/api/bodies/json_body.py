@@ -4,22 +4,19 @@ import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from functools import lru_cache
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 import orjson
-from litestar import Request
-from litestar.exceptions import HTTPException
-from litestar.types import Empty
 
 from meruit.api.bodies import json_slices
 from meruit.api.bodies.gc import pause_gc
-from meruit.errors import BodyError, Problem
+from meruit.errors import BodyError, HttpRefusal
 from meruit.model.canonical import IN_SLICES
+from meruit.web.requests import Request
+from meruit.web.validation import field_problem
 
 MAX_DEPTH = 64
 """Deepest nesting of lists and objects; a single list has depth 1."""
@@ -34,11 +31,7 @@ SEARCHED_BYTES = 64 * 1024
 TINY_BYTES = 400
 """The longest text that such a search finds, but for zeros that no client writes."""
 MAX_KEY_SHOWN = 60
-MAX_COMPLAINT = 300
-"""Most characters of a field's path, and of its problem, in a reply."""
 JSON_TYPE = "application/json"
-NOT_ALLOWED = "Not one of the allowed values"
-"""The message about a value of an enum; the original one would quote it."""
 UNSUPPORTED_MEDIA_TYPE = 415
 
 # Parsers hold the interpreter lock while they run: two at once would delay other requests twice as long.
@@ -46,22 +39,18 @@ _PARSER = ThreadPoolExecutor(1, thread_name_prefix="meruit-parser")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _TOO_DEEP = json_slices.TOO_DEEP.format(MAX_DEPTH)
 _TOO_LONG = f"an integer may have at most {MAX_DIGITS} digits"
-# msgspec ends a message with the path, and quotes the value only where it expects an enum or a tag.
-_COMPLAINT = re.compile(r"(?P<message>.*?)(?: - at `(?:key in )?\$\.?(?P<where>.*)`)?", re.DOTALL)
 _TINY_POWER = re.compile(rb"-(?<=[eE]-)(?:0{0,99}[1-9]\d{2}|0{100})")
 _TINY_FRACTION = re.compile(rb"\.0{300}")
 """What a number holds that may be smaller than any float. Each begins with one character, which is found quickly."""
 _NOT_ZERO = re.compile("[1-9]")
-_QUOTES_A_VALUE = re.compile(r"Invalid (?:enum )?value .*", re.DOTALL)
 
 
-class StrictRequest(Request[Any, Any, Any]):
+class StrictRequest(Request):
     """A request whose JSON is parsed strictly, also for the `data` of a handler."""
 
     async def body(self) -> bytes:
         """Read the body once; a large body needs an admission slot."""
-        state = self._connection_state
-        if state.body is Empty:
+        if not hasattr(self, "_body"):
             parts, size = list[bytes](), 0
             declared = self.headers.get("content-length", "")
             if is_declared := declared.isdecimal():
@@ -76,8 +65,8 @@ class StrictRequest(Request[Any, Any, Any]):
                 if size > LARGE_BYTES:
                     self.acquire_body_slot()
                 parts.append(part)
-            state.body = b"".join(parts)
-        return state.body
+            self._body = b"".join(parts)
+        return self._body
 
     def acquire_body_slot(self) -> None:
         """Take an admission slot for a large body; raises ApiProblem when none is free. Here a slot is always free."""
@@ -95,37 +84,32 @@ class StrictRequest(Request[Any, Any, Any]):
         """Keep the garbage collector off until the request ends; here only while it is parsed."""
 
     async def json(self) -> Any:
-        """Parse the body once, into the struct that the handler declares, if it declares one.
+        """Parse the body once."""
+        if not hasattr(self, "_json"):
+            self._json = await self.read_json(Any)
+        return self._json
 
-        Litestar itself would convert leniently, and read the string "5" as the number 5.
-        """
-        state = self._connection_state
-        if state.json is Empty:
-            body = await self.body()
-            if body:
-                _check_type(*self.content_type)
-            # A large body would block the event loop.
-            if len(body) > LARGE_BYTES:
-                await self.wait_for_body_turn()
-                self.pause_collector()
-                # In the context of this request only.
-                IN_SLICES.set(True)
-                state.json = await asyncio.get_running_loop().run_in_executor(_PARSER, self._parse, body)
-            elif len(body) > SMALL_BYTES:
-                state.json = await asyncio.to_thread(self._parse, body)
-            else:
-                state.json = self._parse(body)
-        return state.json
+    async def read_json(self, kind: Any) -> Any:
+        """Parse the body strictly into what a handler declares; raises BodyError, and HttpRefusal 415."""
+        body = await self.body()
+        if body:
+            _check_type(*self.content_type)
+        # A large body would block the event loop.
+        if len(body) > LARGE_BYTES:
+            await self.wait_for_body_turn()
+            self.pause_collector()
+            # In the context of this request only.
+            IN_SLICES.set(True)
+            return await asyncio.get_running_loop().run_in_executor(_PARSER, self._parse, body, kind)
+        if len(body) > SMALL_BYTES:
+            return await asyncio.to_thread(self._parse, body, kind)
+        return self._parse(body, kind)
 
-    def _parse(self, body: bytes) -> Any:
-        handler = self.route_handler
-        field = handler.parsed_data_field
+    def _parse(self, body: bytes, kind: Any) -> Any:
         # Millions of new lists would make the collector scan them again and again, while other threads wait.
         with pause_gc() if len(body) > LARGE_BYTES else nullcontext():
             value = parse_large_json(body) if len(body) > LARGE_BYTES else parse_strict_json(body)
-        if field is None or not _is_struct(field.annotation):
-            return value
-        return convert_body(value, field.annotation, handler.default_deserializer)
+        return convert_body(value, kind)
 
 
 def parse_strict_json(body: bytes) -> Any:
@@ -164,39 +148,19 @@ def _has_tiny_number(body: bytes) -> bool:
 
 
 # Any: handlers declare any type, and get an instance of it.
-def convert_body(value: Any, kind: Any, convert_custom: Callable[[Any, Any], Any] | None = None) -> Any:
-    """Convert a parsed value strictly to the struct of a handler; raises BodyError."""
+def convert_body(value: Any, kind: Any) -> Any:
+    """Convert a parsed value strictly to the type that a handler declares; raises BodyError."""
     try:
-        return msgspec.convert(value, kind, strict=True, dec_hook=convert_custom)
+        return msgspec.convert(value, kind, strict=True)
     except msgspec.ValidationError as refused:
         problem = field_problem(str(refused))
         raise BodyError(f"{problem.where or 'the body'}: {problem.message}", [problem]) from None
 
 
-def field_problem(complaint: str) -> Problem:
-    """Convert a message of msgspec to a field and a message without values."""
-    found = _COMPLAINT.fullmatch(complaint)
-    # All parts of the pattern are optional, so it matches every text.
-    assert found is not None  # noqa: S101
-    message = _QUOTES_A_VALUE.sub(NOT_ALLOWED, found["message"])
-    # Both may hold a key that the client chose, of any length.
-    return Problem(_truncate(found["where"] or ""), _truncate(message))
-
-
-def _truncate(text: str) -> str:
-    return text if len(text) <= MAX_COMPLAINT else f"{text[:MAX_COMPLAINT]}…"
-
-
 def _check_type(media_type: str, options: dict[str, str]) -> None:
     """Refuse anything but JSON in UTF-8."""
     if media_type != JSON_TYPE or options.get("charset", "utf-8").lower() != "utf-8":
-        raise HTTPException(status_code=UNSUPPORTED_MEDIA_TYPE)
-
-
-@lru_cache(maxsize=256)
-def _is_struct(annotation: Any) -> bool:
-    kinds = get_args(annotation) or (annotation,)
-    return all(isinstance(kind, type) and issubclass(kind, msgspec.Struct) for kind in kinds)
+        raise HttpRefusal(UNSUPPORTED_MEDIA_TYPE)
 
 
 def _is_deep(value: Any) -> bool:

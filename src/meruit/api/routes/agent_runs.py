@@ -7,8 +7,6 @@ only what the model saw: no payload, no result, no evidence, no event.
 from typing import Annotated
 
 import msgspec
-from litestar import Response, get, post
-from litestar.params import JSONBody, PathParameter, QueryParameter
 from sqlalchemy import Connection
 
 from meruit.api.auth import ANYONE, OPERATORS, READERS
@@ -41,6 +39,9 @@ from meruit.model.events import OutboxEvent
 from meruit.model.time import to_micros
 from meruit.store.idempotency import IdempotentReplay, IdempotentRequest
 from meruit.suggestions import nearest
+from meruit.web.parameters import JSONBody, PathParameter, QueryParameter
+from meruit.web.responses import Response
+from meruit.web.routing import get, post
 
 RUN_ID = anchor_pattern("[A-Za-z0-9][A-Za-z0-9._:@~-]{0,199}")
 AgentRunId = Annotated[str, PathParameter(pattern=RUN_ID)]

@@ -1,6 +1,5 @@
 """`/v1/trust`: how far an agent can be trusted, from its recorded work."""
 
-from litestar import Response, get
 from sqlalchemy import Connection
 
 from meruit.api.auth import ANYONE
@@ -11,6 +10,8 @@ from meruit.contracts import records
 from meruit.contracts.trust import TrustScore
 from meruit.errors import ApiProblem
 from meruit.model.access import Role
+from meruit.web.responses import Response
+from meruit.web.routing import get
 
 
 @get("/v1/trust", guards=[ANYONE], summary="Read the trust score of an agent", tags=["agents"])

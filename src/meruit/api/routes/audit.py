@@ -3,18 +3,17 @@
 import asyncio
 from typing import Annotated, Any
 
-from litestar import get
-from litestar.params import QueryParameter
-
 from meruit.api.auth import ANYONE
 from meruit.api.request import ApiRequest
 from meruit.errors import ApiProblem
 from meruit.model.record import Record
 from meruit.store import log as audit
 from meruit.store.checkpoint import checkpoint, find_witnessed_checkpoint
+from meruit.web.parameters import QueryParameter
+from meruit.web.routing import get
 
 TEXT = "text/plain"
-"""Litestar adds the charset UTF-8."""
+"""The reply adds the charset UTF-8."""
 Witnessed = Annotated[bool, QueryParameter(description="Whether to prefer cosignatures over the newest records.")]
 Size = Annotated[int, QueryParameter(ge=0, le=2**53)]
 

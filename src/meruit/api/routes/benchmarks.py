@@ -8,8 +8,6 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Response, delete, get, patch, post, put
-from litestar.params import JSONBody, PathParameter
 from msgspec import Meta
 
 from meruit.api.auth import OPERATORS, READERS
@@ -36,6 +34,9 @@ from meruit.model.task import MAX_ATTACHMENTS, MAX_TASKS, MAX_VERSION, Benchmark
 from meruit.playground.environment import CONFIGURED, seed_of
 from meruit.store.idempotency import IdempotentReplay, IdempotentRequest
 from meruit.store.recorder import Write
+from meruit.web.parameters import JSONBody, PathParameter
+from meruit.web.responses import Response
+from meruit.web.routing import delete, get, patch, post, put
 
 BenchmarkPath = Annotated[
     str, PathParameter(pattern=BENCHMARK_NAME, description="`slug@version`, or `slug` for the newest.")

@@ -9,9 +9,6 @@ from itertools import islice
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Response, get, post
-from litestar.handlers import BaseRouteHandler
-from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import Meta
 from sqlalchemy import Connection
 
@@ -90,6 +87,9 @@ from meruit.outcomes.service import SMALL_BYTES
 from meruit.store.idempotency import IdempotentReplay, IdempotentRequest
 from meruit.store.paging import ListPage
 from meruit.store.recorder import Write
+from meruit.web.parameters import JSONBody, PathParameter, QueryParameter
+from meruit.web.responses import Response
+from meruit.web.routing import Route, get, post
 
 PARTIES = allow(Role.AGENT, Role.OPERATOR, Role.ADMIN)
 MAX_CLAIMS = 1_000
@@ -99,7 +99,6 @@ MAX_NAMED, MAX_NAME_SHOWN = 10, 60
 """Most refused fields that a reply names, and most characters of each."""
 ContractId = Annotated[str, PathParameter(pattern=CONTRACT_ID)]
 WorkQuery = Annotated[str | None, QueryParameter(pattern=WORK_ID, required=False)]
-# Litestar reserves the parameter name `state`.
 State = Annotated[ContractState | None, QueryParameter(name="state", required=False)]
 HoldState = Annotated[HoldKind | None, QueryParameter(name="state", required=False)]
 VisibleContract = ContractView | AgentContract
@@ -159,7 +158,7 @@ class AgentContractPage(Record, frozen=True):
     next: int | None
 
 
-async def check_before_body(request: ApiConnection, _handler: BaseRouteHandler) -> None:
+async def check_before_body(request: ApiConnection, _handler: Route) -> None:
     """Refuse a large output before it is read, when the caller may not complete the contract."""
     length = request.headers.get("content-length", "")
     if length.isascii() and length.isdigit() and len(length) <= MAX_LENGTH_DIGITS and int(length) <= SMALL_BYTES:

@@ -4,8 +4,6 @@ import asyncio
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Response, get, post
-from litestar.params import JSONBody, PathParameter, QueryParameter
 
 from meruit.api.auth import OPERATORS, READERS
 from meruit.api.request import ApiRequest
@@ -16,6 +14,9 @@ from meruit.outcomes import records as criteria
 from meruit.outcomes import records as outcomes
 from meruit.outcomes.records import NamedCriteria, RegisterCriteria
 from meruit.store.idempotency import IdempotentReplay, IdempotentRequest
+from meruit.web.parameters import JSONBody, PathParameter, QueryParameter
+from meruit.web.responses import Response
+from meruit.web.routing import get, post
 
 NamePath = Annotated[str, PathParameter(pattern=CRITERIA_NAME)]
 NameQuery = Annotated[str | None, QueryParameter(pattern=CRITERIA_NAME, required=False)]

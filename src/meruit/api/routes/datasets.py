@@ -4,8 +4,6 @@ import asyncio
 from typing import Annotated
 
 import msgspec
-from litestar import Response, get, post
-from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import Meta
 
 from meruit.api.auth import OPERATORS, READERS
@@ -17,6 +15,9 @@ from meruit.evaluations.datasets import DatasetDiff, Datasets, parse_cursor
 from meruit.evaluations.evaluation import Case, DatasetRecord
 from meruit.model.record import Record
 from meruit.store.idempotency import IdempotentReplay, IdempotentRequest
+from meruit.web.parameters import JSONBody, PathParameter, QueryParameter
+from meruit.web.responses import Response
+from meruit.web.routing import get, post
 
 MAX_ROWS = 100_000
 """Most cases of one request; larger datasets are added with `meruit dataset add`."""

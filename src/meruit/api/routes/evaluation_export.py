@@ -5,11 +5,6 @@ from collections.abc import AsyncIterator, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated
 
-from litestar import get
-from litestar.openapi.datastructures import ResponseSpec
-from litestar.params import QueryParameter
-from litestar.response import Stream
-
 from meruit.api.auth import READERS
 from meruit.api.listing import invalid_field
 from meruit.api.request import ApiRequest
@@ -18,6 +13,9 @@ from meruit.errors import ApiProblem, UnknownName
 from meruit.evaluations.export import EvaluationExport
 from meruit.evaluations.reader import Evaluations
 from meruit.registry import Exporter, exporters
+from meruit.web.parameters import QueryParameter
+from meruit.web.responses import Stream
+from meruit.web.routing import ResponseSpec, get
 
 FILE = "application/octet-stream"
 PIECE_BYTES = 1 << 16
@@ -41,7 +39,7 @@ FormatQuery = Annotated[
     summary="Export an evaluation",
     tags=["evaluations"],
     media_type=FILE,
-    responses={200: ResponseSpec(bytes, media_type=FILE, description="The file, in pieces.", generate_examples=False)},
+    responses={200: ResponseSpec(bytes, media_type=FILE, description="The file, in pieces.")},
 )
 async def export_evaluation(
     evaluation: EvaluationPath, request: ApiRequest, format_name: FormatQuery = "jsonl"

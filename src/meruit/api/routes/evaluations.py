@@ -5,9 +5,6 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Response, get, post
-from litestar.openapi.datastructures import ResponseSpec
-from litestar.params import FromQuery, JSONBody, QueryParameter
 
 from meruit.api.auth import ANYONE, OPERATORS, READERS
 from meruit.api.db_threads import run_in_reader_thread
@@ -54,6 +51,9 @@ from meruit.evaluations.service import Evaluator
 from meruit.judges.prefer import PairQuestion
 from meruit.model.access import Role
 from meruit.store.idempotency import IdempotentReplay, IdempotentRequest
+from meruit.web.parameters import FromQuery, JSONBody, QueryParameter
+from meruit.web.responses import Response
+from meruit.web.routing import ResponseSpec, get, post
 
 DigestQuery = Annotated[str | None, QueryParameter(pattern="^[0-9a-f]{64}$", required=False)]
 
@@ -211,12 +211,10 @@ def _refuse_for_agents(**filters: Any) -> None:
     guards=[ANYONE],
     summary="Read an evaluation",
     tags=["evaluations"],
-    # mypy does not accept a union as a type here.
     responses={
         200: ResponseSpec(
-            EvaluationReply | AgentEvaluationReply,  # type: ignore[arg-type]
+            EvaluationReply | AgentEvaluationReply,
             description="All its numbers; an agent gets only its pass rate.",
-            generate_examples=False,
         )
     },
 )
@@ -305,7 +303,7 @@ async def read_case(
     evaluation: EvaluationPath, case_id: CasePath, request: ApiRequest, repeat: RepeatQuery = 0
 ) -> Response[CaseDetail]:
     """Read one case with its work and all evidence."""
-    # Litestar begins such a path with a slash.
+    # Such a path begins with a slash.
     wanted = case_id.removeprefix("/")
 
     def ask() -> bytes:

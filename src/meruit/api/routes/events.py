@@ -4,10 +4,6 @@ from collections.abc import AsyncIterator
 from typing import Annotated
 
 import msgspec
-from litestar import Response, delete, get, post
-from litestar.openapi.datastructures import ResponseSpec
-from litestar.params import HeaderParameter, JSONBody, PathParameter, QueryParameter
-from litestar.response import Stream
 from msgspec import Meta
 
 from meruit.api.auth import OPERATORS, READERS
@@ -19,6 +15,9 @@ from meruit.events.records import AddWebhook, DeadLetter, IssuedWebhook, Redeliv
 from meruit.model.events import EventType, OutboxEvent
 from meruit.model.record import Record
 from meruit.sources.http_guard import check_url
+from meruit.web.parameters import HeaderParameter, JSONBody, PathParameter, QueryParameter
+from meruit.web.responses import Response, Stream
+from meruit.web.routing import ResponseSpec, delete, get, post
 
 STREAM = "text/event-stream"
 MAX_URL = 2_000
@@ -96,7 +95,6 @@ class DeadLetterPage(Record, frozen=True):
             bytes,
             media_type=STREAM,
             description="Server-sent events; each `data` is an event.",
-            generate_examples=False,
         )
     },
 )

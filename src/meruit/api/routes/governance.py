@@ -7,18 +7,19 @@ from itertools import islice
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Response, post
-from litestar.params import JSONBody
 from msgspec import Meta
 
 from meruit.api.auth import OPERATORS
-from meruit.api.bodies.json_body import field_problem
 from meruit.api.request import ApiRequest
 from meruit.api.wire.common import Body, Label, json_response
 from meruit.errors import ApiProblem, BodyError, Problem
 from meruit.governance.dossier import dossier_from_context
 from meruit.governance.evaluate import find_excesses, govern
 from meruit.model.governance import Dossier, GovernanceResult, Policy
+from meruit.web.parameters import JSONBody
+from meruit.web.responses import Response
+from meruit.web.routing import post
+from meruit.web.validation import field_problem
 
 CONTEXT = "execution_context"
 DOSSIER = f"{CONTEXT}.dossier"

@@ -3,7 +3,6 @@
 from contextlib import suppress
 
 import msgspec
-from litestar import Response, get
 
 from meruit import __version__
 from meruit.api.auth import PUBLIC, READERS
@@ -15,9 +14,11 @@ from meruit.api.witnessing import WitnessedState
 from meruit.errors import ApiProblem, StoreError
 from meruit.gate import records as agent_reading
 from meruit.model.record import Record
+from meruit.web.responses import Response
+from meruit.web.routing import get
 
 PROMETHEUS = "text/plain; version=0.0.4"
-"""Litestar adds the charset UTF-8."""
+"""The reply adds the charset UTF-8."""
 
 
 class Health(Record, frozen=True):

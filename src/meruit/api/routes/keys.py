@@ -3,8 +3,6 @@
 from datetime import timedelta
 from typing import Annotated
 
-from litestar import Response, delete, get, post
-from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import Meta
 
 from meruit.api.auth import ADMINS
@@ -17,6 +15,9 @@ from meruit.model.record import Record
 from meruit.store import keys
 from meruit.store.key_use import KeyUse, read_key_use
 from meruit.store.keys import IssuedKey, KeyRecord, NewKey, Revoke
+from meruit.web.parameters import JSONBody, PathParameter, QueryParameter
+from meruit.web.responses import Response
+from meruit.web.routing import delete, get, post
 
 MAX_DAYS = 3_650
 _KEY = anchor_pattern("mk_[0-9a-f]{12}")

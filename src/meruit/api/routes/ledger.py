@@ -4,8 +4,6 @@ from datetime import datetime
 from typing import Annotated
 
 import msgspec
-from litestar import Response, get
-from litestar.params import QueryParameter
 from sqlalchemy import Connection
 
 from meruit.api.auth import ANYONE, READERS
@@ -40,6 +38,9 @@ from meruit.model.numbers import in_units
 from meruit.model.outcome import MAX_LABEL
 from meruit.model.record import Record
 from meruit.model.time import to_rfc3339
+from meruit.web.parameters import QueryParameter
+from meruit.web.responses import Response
+from meruit.web.routing import get
 
 MAX_LINES = 10_000
 """Most lines of one page in each currency."""

@@ -4,9 +4,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from litestar import Response, get
-from litestar.openapi.datastructures import ResponseSpec
-from litestar.params import FromQuery, PathParameter, QueryParameter
 from sqlalchemy import Connection
 
 from meruit.api.auth import ANYONE, READERS
@@ -35,6 +32,9 @@ from meruit.model.verdict import Verdict
 from meruit.outcomes import records as outcomes
 from meruit.outcomes.records import OUTCOME_HEADINGS, OutcomeFilter, outcome_cells
 from meruit.store.paging import ListPage
+from meruit.web.parameters import FromQuery, PathParameter, QueryParameter
+from meruit.web.responses import Response
+from meruit.web.routing import ResponseSpec, get
 
 OutcomeId = Annotated[str, PathParameter(pattern=anchor_pattern("out_[0-9a-f]{34}"))]
 Digest = Annotated[str | None, QueryParameter(pattern=anchor_pattern("[0-9a-f]{64}"), required=False)]
@@ -130,12 +130,10 @@ def _agent_cells(one: AgentOutcome) -> tuple[Cell, ...]:
     guards=[ANYONE],
     summary="Read an outcome",
     tags=["outcomes"],
-    # mypy does not accept a union as a type here.
     responses={
         200: ResponseSpec(
-            OutcomeRecord | AgentOutcome,  # type: ignore[arg-type]
+            OutcomeRecord | AgentOutcome,
             description="The whole record; an agent gets only how its work ended.",
-            generate_examples=False,
         )
     },
 )

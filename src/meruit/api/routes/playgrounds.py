@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
-from litestar import Response, delete, get, post
-from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import Meta
 
 from meruit.api.auth import OPERATORS
@@ -26,6 +24,9 @@ from meruit.playground.events import EventPage, page
 from meruit.playground.host import ID, Endpoints, Playground
 from meruit.playground.seed import Seed, read_seed
 from meruit.playground.state import START
+from meruit.web.parameters import JSONBody, PathParameter, QueryParameter
+from meruit.web.responses import Response
+from meruit.web.routing import delete, get, post
 
 PLAYGROUND_ID = anchor_pattern(ID)
 PlaygroundId = Annotated[str, PathParameter(pattern=PLAYGROUND_ID)]

@@ -4,8 +4,6 @@ import asyncio
 from typing import Annotated
 
 import msgspec
-from litestar import Response, get, post
-from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import Meta
 
 from meruit.api.auth import OPERATORS, READERS
@@ -21,6 +19,9 @@ from meruit.review.label_files import GivenLabel
 from meruit.review.results import CorrectedRate, ReviewResults
 from meruit.review.service import MAX_CHOICES, MAX_DRAWN, MAX_TEXT, BlindCase, ReviewProgress, ReviewRequest, Reviews
 from meruit.store.idempotency import IdempotentReplay, IdempotentRequest
+from meruit.web.parameters import JSONBody, PathParameter, QueryParameter
+from meruit.web.responses import Response
+from meruit.web.routing import get, post
 
 LOCAL = "local"
 """Who labels where the service has no keys."""

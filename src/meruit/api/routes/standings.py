@@ -1,7 +1,5 @@
 """Leaderboards of benchmarks, and two benchmark runs compared. An agent sees its own runs only."""
 
-from litestar import Response, get
-
 from meruit.api.auth import ANYONE
 from meruit.api.db_threads import run_in_reader_thread
 from meruit.api.request import ApiRequest
@@ -10,6 +8,8 @@ from meruit.api.routes.task_runs import BenchmarkRunId
 from meruit.api.wire.common import json_response
 from meruit.errors import ApiProblem, MeruitError, NotFound, TaskRunStateError
 from meruit.reports.standings import BenchmarkStandings, Leaderboard, RunComparison
+from meruit.web.responses import Response
+from meruit.web.routing import get
 
 
 @get(

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from typing import Annotated
 
 import msgspec
-from litestar import Response, get, post
-from litestar.params import JSONBody, PathParameter, QueryParameter
 from sqlalchemy import Connection
 
 from meruit.api.auth import ANYONE, OPERATORS, READERS
@@ -58,6 +56,9 @@ from meruit.model.task_run import BenchmarkRun, Completion, CriterionRun, RunSta
 from meruit.model.verdict import Verdict
 from meruit.store.idempotency import IdempotentReplay, IdempotentRequest
 from meruit.store.paging import ListPage
+from meruit.web.parameters import JSONBody, PathParameter, QueryParameter
+from meruit.web.responses import Response
+from meruit.web.routing import get, post
 
 TASK_RUN_ID, BENCHMARK_RUN_ID, CRITERION_RUN_ID = (
     anchor_pattern(f"{kind}_[0-9a-f]{{34}}") for kind in ("trn", "brn", "crn")
@@ -335,7 +336,7 @@ async def cancel_task_run(task_run_id: TaskRunId, request: ApiRequest, key: Key 
 async def recheck_task_run(
     task_run_id: TaskRunId,
     request: ApiRequest,
-    reread: RereadQuery = False,  # noqa: FBT002 - Litestar gives all by name
+    reread: RereadQuery = False,  # noqa: FBT002 - given by name
     key: Key = None,
 ) -> Response[TaskRun]:
     """Judge a run again that could not be judged completely, from the recorded evidence.

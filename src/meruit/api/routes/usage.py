@@ -6,8 +6,6 @@ from datetime import datetime
 from typing import Annotated
 
 import msgspec
-from litestar import Response, get, post
-from litestar.params import JSONBody, PathParameter, QueryParameter
 from sqlalchemy import Connection
 
 from meruit.api.auth import OPERATORS, READERS
@@ -36,6 +34,9 @@ from meruit.store.transaction import WriteTransaction
 from meruit.usage import records as usage_reading
 from meruit.usage.followers import UsageWrite
 from meruit.usage.records import Acknowledge, ObserveNow, RecordRun, find_run, load_run
+from meruit.web.parameters import JSONBody, PathParameter, QueryParameter
+from meruit.web.responses import Response
+from meruit.web.routing import get, post
 
 UsageRunId = Annotated[str, PathParameter(min_length=1, max_length=MAX_NAME, pattern=PRINTABLE)]
 STATUSES = [status.value for status in UsageStatus]

@@ -6,15 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
-from litestar import HttpMethod, Response
-from litestar.params import JSONBody
 from msgspec import Meta
 
 from meruit.api.auth import allow, allow_only
 from meruit.api.bodies.dismantle import dismantle_soon
 from meruit.api.bodies.json_body import LARGE_BYTES
 from meruit.api.direct_routes import DirectRequest, DirectRoute
-from meruit.api.hot_route import HotRoute
 from meruit.api.request import ApiRequest, EncodedReply, ServedRequest, Service
 from meruit.api.wire.common import Body, CriteriaReference, Key, Label, Payload, json_response
 from meruit.contracts.records import RecordTries
@@ -31,6 +28,9 @@ from meruit.outcomes.records import RecordedVersion
 from meruit.outcomes.service import JudgedWork, Submission
 from meruit.store.idempotency import IdempotentReplay, IdempotentRequest
 from meruit.verify.catalogue import CompiledCriteria
+from meruit.web.parameters import JSONBody
+from meruit.web.responses import Response
+from meruit.web.routing import post
 
 MAX_BATCH = 100
 SMALL_BYTES = 16 * 1024
@@ -119,9 +119,8 @@ class AgentBatchReply(Record, frozen=True):
     """How often the agent may verify its work by these criteria; each item is one try."""
 
 
-@HotRoute(
+@post(
     "/v1/verify",
-    http_method=HttpMethod.POST,
     status_code=200,
     guards=[SUBMITTERS],
     summary="Judge one piece of work",
@@ -134,9 +133,8 @@ async def verify_work(
     return json_response(*await reply_to(data, [data], request, key))
 
 
-@HotRoute(
+@post(
     "/v1/verify/batch",
-    http_method=HttpMethod.POST,
     status_code=200,
     guards=[SUBMITTERS],
     summary="Judge a batch of work",

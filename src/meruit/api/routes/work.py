@@ -4,8 +4,6 @@ import asyncio
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Response, get, post
-from litestar.params import JSONBody, PathParameter
 from msgspec import Meta
 from sqlalchemy import Connection
 
@@ -59,6 +57,9 @@ from meruit.model.outcome import MAX_LABEL
 from meruit.model.record import Record
 from meruit.store.idempotency import IdempotentReplay, IdempotentRequest
 from meruit.verify.faults import examine_with
+from meruit.web.parameters import JSONBody, PathParameter
+from meruit.web.responses import Response
+from meruit.web.routing import get, post
 
 WorkId = Annotated[str, PathParameter(pattern=WORK_ID)]
 Share = Annotated[float | int | str, Meta(description="From 0 to 1; a number, or a decimal string for exactness.")]

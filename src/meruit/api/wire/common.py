@@ -3,8 +3,6 @@
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Response
-from litestar.params import HeaderParameter, PathParameter, QueryParameter
 from msgspec import Meta
 
 from meruit.api.idempotency import HEADER
@@ -12,6 +10,8 @@ from meruit.log.entries import OUR_CONTRACT
 from meruit.model.outcome import MAX_LABEL
 from meruit.model.task import SLUG
 from meruit.store.database import MAX_PAGE
+from meruit.web.parameters import HeaderParameter, PathParameter, QueryParameter
+from meruit.web.responses import Response
 
 JSON = "application/json"
 

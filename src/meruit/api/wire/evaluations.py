@@ -4,7 +4,6 @@ from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
-from litestar.params import PathParameter, QueryParameter
 from msgspec import Meta
 
 from meruit.api.wire.common import PRINTABLE, Body, CriteriaReference, Label, Payload, anchor_pattern
@@ -26,6 +25,7 @@ from meruit.model.access import AgentScore, show_score
 from meruit.model.evidence import Fault
 from meruit.model.record import Record
 from meruit.model.verdict import Verdict
+from meruit.web.parameters import PathParameter, QueryParameter
 
 MAX_VALUES = 50
 """Most values of one filter."""

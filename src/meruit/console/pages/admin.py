@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from litestar import Response
-from litestar.params import FromPath
 from sqlalchemy import Connection
 
 from meruit import __version__
@@ -33,6 +31,8 @@ from meruit.store import keys, log, tenants
 from meruit.store.key_use import KeyUse, read_key_use
 from meruit.store.keys import KeyRecord, NewKey, Revoke
 from meruit.store.tenants import TenantSummary
+from meruit.web.parameters import FromPath
+from meruit.web.responses import Response
 
 PAGE_SIZE = 100
 RECENT = 25

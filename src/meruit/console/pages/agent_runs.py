@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from litestar import Response
-from litestar.params import FromPath
 from sqlalchemy import Connection
 
 from meruit.api.listing import table_response
@@ -25,6 +23,8 @@ from meruit.gate.timeline import TimelineEntry, TimelineKind, load_timeline
 from meruit.model.access import Role
 from meruit.model.time import to_micros
 from meruit.pages.drawing import Box, Drawing, Label, Shape, Stroke
+from meruit.web.parameters import FromPath
+from meruit.web.responses import Response
 
 PAGE_SIZE = 50
 MAX_TURNS = 200

@@ -8,9 +8,8 @@ from typing import Any
 from urllib.parse import quote
 
 import msgspec
-from litestar import Response
-from litestar.datastructures import UploadFile
 from sqlalchemy import Connection
+from starlette.datastructures import UploadFile
 
 from meruit.api.listing import table_response
 from meruit.audit.bundle import MAX_BUNDLE_BYTES
@@ -25,6 +24,7 @@ from meruit.log.merkle import is_consistent
 from meruit.log.note import Checkpoint, open_checkpoint
 from meruit.store import log
 from meruit.store.lru import LruCache
+from meruit.web.responses import Response
 
 PAGE_SIZE = 25
 CHECKPOINTS = 6

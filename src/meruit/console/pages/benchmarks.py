@@ -4,8 +4,6 @@ import asyncio
 from typing import Any
 
 import msgspec
-from litestar import Response
-from litestar.params import FromPath
 from sqlalchemy import Connection
 
 from meruit.api.listing import table_response
@@ -24,6 +22,8 @@ from meruit.model.environment import environment_in, restore_state
 from meruit.model.task_run import BenchmarkRun, CriterionStatus, RunStatus, TaskRun
 from meruit.outcomes import records as outcomes
 from meruit.playground.events import page as read_events
+from meruit.web.parameters import FromPath
+from meruit.web.responses import Response
 
 PAGE_SIZE = 50
 RANKED = 50

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from litestar import Response
 
 from meruit.api.listing import table_response
 from meruit.console.background import Computing, Progress
@@ -28,6 +27,7 @@ from meruit.judges.prefer import DEFAULT_QUESTION, PairQuestion
 from meruit.pages.drawing import Box, Drawing, Stroke
 from meruit.pages.scale import Axis
 from meruit.review.results import CorrectedDifference, ReviewResults
+from meruit.web.responses import Response
 
 PAGE_SIZE = 25
 MAX_PAIRED = 50_000
@@ -259,7 +259,7 @@ async def ask_preferences(request: PageRequest) -> Response[Any]:
 @action("/compare/preferences")
 async def compare_by_preference(request: PageRequest) -> Response[Any]:
     """Ask a judge which output of each common case is better, and show what it prefers."""
-    chosen = [str(one) for one in (await request.form()).getall("e", [])]
+    chosen = [str(one) for one in (await request.form()).getlist("e")]
     judge, rubric = await read_field(request, "judge", longest=200), await read_field(request, "rubric")
     question = PairQuestion(judge, await read_field(request, "question") or DEFAULT_QUESTION, rubric)
     return await _show_preferences(request, chosen, question)

@@ -4,9 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from litestar import Response
-from litestar.params import FromPath
-
 from meruit.api.routes.contracts import validate_reason
 from meruit.console.contract_words import money
 from meruit.console.page import OPERATORS, PageRequest, action, page, read_field
@@ -28,6 +25,8 @@ from meruit.errors import ApiProblem, NotFound
 from meruit.model.contract import ContractState
 from meruit.model.threshold import money as parse_money
 from meruit.store.recorder import Write
+from meruit.web.parameters import FromPath
+from meruit.web.responses import Response
 
 PREVIEW_REASON = "preview"
 """Stands for the reason that the operator has not written yet; a preview is not kept."""

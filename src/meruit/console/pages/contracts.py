@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from litestar import Response
-from litestar.params import FromPath
 from sqlalchemy import Connection
 
 from meruit.api.listing import table_response
@@ -24,6 +22,8 @@ from meruit.contracts.list_csv import (
 from meruit.contracts.records import ContractFilter, ContractSnapshot, HoldKind
 from meruit.model.access import Role
 from meruit.model.contract import ContractState
+from meruit.web.parameters import FromPath
+from meruit.web.responses import Response
 
 PAGE_SIZE = 30
 BOARD, BOARD_CARDS = "board", 6

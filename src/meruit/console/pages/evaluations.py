@@ -6,9 +6,6 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from litestar import Response
-from litestar.params import FromPath
-
 from meruit.api.listing import ListFormat, table_response
 from meruit.console.background import Computing, Progress
 from meruit.console.live import Live
@@ -26,6 +23,8 @@ from meruit.model.verdict import Status, Verdict
 from meruit.pages.drawing import Box, Drawing, Label, Stroke
 from meruit.review.results import ReviewResults
 from meruit.review.service import Reviews
+from meruit.web.parameters import FromPath
+from meruit.web.responses import Response
 
 PAGE_SIZE = 20
 COUNTED_ROWS = 400

@@ -10,7 +10,6 @@ from decimal import Decimal
 from typing import Any
 from urllib.parse import quote
 
-from litestar import Response
 from sqlalchemy import Connection
 
 from meruit.api.integrity import IntegrityState
@@ -40,6 +39,7 @@ from meruit.review.service import Reviews
 from meruit.store import log
 from meruit.store.lru import LruCache
 from meruit.usage import records as usage
+from meruit.web.responses import Response
 
 DAYS = 30
 MOST = 10

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from litestar import Response
 from sqlalchemy import Connection
 
 from meruit.api.listing import invalid_field, table_response
@@ -19,6 +18,7 @@ from meruit.contracts.list_csv import BALANCE_HEADINGS, STATEMENT_HEADINGS, bala
 from meruit.contracts.records import Balance, Statement
 from meruit.errors import ApiProblem
 from meruit.model.access import Role
+from meruit.web.responses import Response
 
 SHOWN_ACCOUNTS = 500
 LINES = 200

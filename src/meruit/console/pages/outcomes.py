@@ -7,8 +7,6 @@ from itertools import pairwise
 from typing import Any
 
 import msgspec
-from litestar import Response
-from litestar.params import FromPath
 
 from meruit.api.listing import next_page, table_response
 from meruit.audit.export import export, receipt
@@ -34,6 +32,8 @@ from meruit.outcomes.records import OUTCOME_HEADINGS, OutcomeFilter, outcome_cel
 from meruit.review.label import Label as RecordedLabel
 from meruit.review.label import ReviewRecord
 from meruit.review.service import Reviews
+from meruit.web.parameters import FromPath
+from meruit.web.responses import Response
 
 PAGE_SIZE = 50
 REFERENCE = "reference"

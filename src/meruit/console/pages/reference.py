@@ -4,13 +4,12 @@ import asyncio
 import json
 from typing import Any
 
-from litestar import Response
-from litestar.params import FromPath
-
-from meruit.api.openapi import Documentation, OpenApiNode, build_document
+from meruit.api.openapi import build_document
 from meruit.console.page import ANYONE, NavEntry, PageRequest, page
 from meruit.console.reference_operations import ApiOperation, list_operations
 from meruit.errors import NotFound
+from meruit.web.parameters import FromPath
+from meruit.web.responses import Response
 
 
 @page("/reference", roles=ANYONE, nav=NavEntry("Service", "API reference", keys="p", order=50))
@@ -35,12 +34,12 @@ async def show_subject(request: PageRequest, tag: FromPath[str]) -> Response[Any
 @page("/openapi.json", roles=ANYONE)
 async def read_document(request: PageRequest) -> Response[Any]:
     """Download the OpenAPI document; the API's own address takes a key, which a browser does not send."""
-    document: OpenApiNode = await asyncio.to_thread(build_document, request.app)
-    return Response(Documentation.render_json(request, document), media_type="application/json")
+    document = await asyncio.to_thread(build_document, request.app)
+    return Response(document, media_type="application/json")
 
 
 async def _operations(request: PageRequest) -> list[ApiOperation]:
-    document: OpenApiNode = await asyncio.to_thread(build_document, request.app)
+    document = await asyncio.to_thread(build_document, request.app)
     return list_operations(document)
 
 

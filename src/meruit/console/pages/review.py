@@ -3,9 +3,6 @@
 import asyncio
 from typing import Any
 
-from litestar import Response
-from litestar.params import FromPath
-
 from meruit.api.listing import table_response
 from meruit.api.routes.reviews import labeller_of
 from meruit.console.page import OPERATORS, NavEntry, PageRequest, action, page, read_field
@@ -17,6 +14,8 @@ from meruit.evaluations.reader import Evaluations
 from meruit.review.label import CANNOT_TELL, Label, ReviewRecord
 from meruit.review.results import ReviewResults
 from meruit.review.service import MAX_TEXT, BlindCase, Reviews
+from meruit.web.parameters import FromPath
+from meruit.web.responses import Response
 
 PAGE_SIZE = 50
 LAST_LABELS = 5

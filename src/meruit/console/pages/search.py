@@ -5,8 +5,6 @@ import re
 from typing import Any
 from urllib.parse import quote
 
-from litestar import Response
-
 from meruit.benchmarks import records as benchmarks
 from meruit.console.page import PageRequest, page
 from meruit.console.query import Query
@@ -19,6 +17,7 @@ from meruit.outcomes import records as outcomes
 from meruit.outcomes.records import OutcomeFilter
 from meruit.review.service import Reviews
 from meruit.usage import records as usage
+from meruit.web.responses import Response
 
 _PLACES = {
     "out": "/outcomes/{}",

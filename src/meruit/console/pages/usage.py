@@ -5,8 +5,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from litestar import Response
-from litestar.params import FromPath
 from sqlalchemy import Connection
 
 from meruit.api.listing import table_response
@@ -28,6 +26,8 @@ from meruit.usage import records as usage
 from meruit.usage.cost import quote_cost
 from meruit.usage.followers import UsageWrite
 from meruit.usage.records import AccountTotal, Acknowledge, ObserveNow
+from meruit.web.parameters import FromPath
+from meruit.web.responses import Response
 
 PAGE_SIZE = 30
 MANY_RUNS = 20_000

@@ -9,12 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
-from litestar import Response, get, post
-from litestar.exceptions import HTTPException
-from litestar.params import FromPath, QueryParameter
-from litestar.types import ASGIApp
+from starlette.types import ASGIApp
 
-from meruit.errors import NotLoggedIn, PlaygroundFull, PlaygroundRefusal, PriorAuthNotAllowed, Unreachable
+from meruit.errors import HttpRefusal, NotLoggedIn, PlaygroundFull, PlaygroundRefusal, PriorAuthNotAllowed, Unreachable
 from meruit.playground.http import Find, PlaygroundRequest, playground_of, serve
 from meruit.playground.portal import payer
 from meruit.playground.portal.forms import (
@@ -48,6 +45,9 @@ from meruit.playground.portal.pages import (
 )
 from meruit.playground.portal.payer import PriorAuthStatus, Row, text
 from meruit.playground.state import PlaygroundState
+from meruit.web.parameters import FromPath, QueryParameter
+from meruit.web.responses import Response
+from meruit.web.routing import get, post
 
 MAX_BODY_BYTES = 24 * 1024 * 1024
 PAGE = 25
@@ -67,7 +67,6 @@ def app(find: Find) -> ASGIApp:
     templates()
     return serve(
         find,
-        # Litestar wraps a handler for a thread a second time when another method of its path follows: forms come first.
         [
             *(_login, _logout, _create, _upload, _withdraw, _appeal),
             *(_style, _icon, _home, _show_login, _list_requests, _show_new, _show_request),
@@ -77,7 +76,7 @@ def app(find: Find) -> ASGIApp:
         handlers={
             NotLoggedIn: redirect_to_login,
             PlaygroundRefusal: refusal_page,
-            HTTPException: http_error_page,
+            HttpRefusal: http_error_page,
             Unreachable: unavailable_page,
             PlaygroundFull: quota_page,
         },

@@ -5,7 +5,7 @@ import re
 from pathlib import PurePosixPath, PureWindowsPath
 
 import msgspec
-from litestar.datastructures import UploadFile
+from starlette.datastructures import UploadFile
 
 from meruit.errors import PlaygroundRefusal
 from meruit.playground.http import PlaygroundRequest

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import msgspec
-from litestar import Response
-from litestar.datastructures import Cookie
-from litestar.exceptions import HTTPException
 
 from meruit.checks.values.decimals import numeral
-from meruit.errors import MeruitError, NotLoggedIn, PlaygroundFull, PlaygroundRefusal, Unreachable
+from meruit.errors import HttpRefusal, MeruitError, NotLoggedIn, PlaygroundFull, PlaygroundRefusal, Unreachable
 from meruit.playground.http import PlaygroundRequest, playground_id_of, playground_of
 from meruit.playground.portal import payer
 from meruit.playground.state import PlaygroundState
+from meruit.web.responses import Cookie, Response
 
 if TYPE_CHECKING:
     import jinja2
@@ -27,7 +25,7 @@ PAYER = "Cedar Health Plan"
 USER = "clerk"
 COOKIE = "session"
 HTML = "text/html"
-"""The content type of pages; Litestar adds the charset to every kind of text."""
+"""The content type of pages; a reply adds the charset to every kind of text."""
 SESSION_S = 8 * 3600
 """How long a login is valid."""
 NOTICES = {
@@ -190,10 +188,10 @@ def refusal_page(request: PlaygroundRequest, refusal: PlaygroundRefusal) -> Resp
     return page(request, "error.html", status=refusal.status, heading=heading, message=message)
 
 
-def http_error_page(request: PlaygroundRequest, error: HTTPException) -> Response[bytes]:
-    """Render a page for what Litestar refuses."""
+def http_error_page(request: PlaygroundRequest, error: HttpRefusal) -> Response[bytes]:
+    """Render a page for what the web layer refuses."""
     return refusal_page(
-        request, PlaygroundRefusal(error.status_code, ERROR_MESSAGES.get(error.status_code, "Something went wrong."))
+        request, PlaygroundRefusal(error.status, ERROR_MESSAGES.get(error.status, "Something went wrong."))
     )
 
 

@@ -10,9 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from litestar import Response, get, post
-from litestar.params import FromPath
-from litestar.types import ASGIApp
+from starlette.types import ASGIApp
 
 from meruit.checks.formats.x12 import Group, Interchange, TransactionSet, read
 from meruit.errors import PlaygroundRefusal, UnreadableContent
@@ -26,6 +24,9 @@ from meruit.playground.x12 import claims as x12_claims
 from meruit.playground.x12 import eligibility as x12_eligibility
 from meruit.playground.x12 import write as x12_writing
 from meruit.playground.x12.write import Line
+from meruit.web.parameters import FromPath
+from meruit.web.responses import Response
+from meruit.web.routing import get, post
 
 MAX_BODY_BYTES = 256 * 1024
 """Of one request."""
