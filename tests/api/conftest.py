@@ -98,7 +98,7 @@ class Deployment:
         self.store = Store.open(location, surroundings)
         hosted = None if hosting is None else hosting(self.store)
         self.service = assemble_service(engine, settings or Settings(), self.store, ShutdownSignal(), hosted)
-        # Any: httpx and Litestar write the type of one and the same ASGI app in two ways.
+        # Any: httpx and Starlette write the type of one and the same ASGI app in two ways.
         self.app: Any = build_app(self.service, None if pages is None else pages(self.store))
         OPEN.append(self)
         self._loop = asyncio.new_event_loop()

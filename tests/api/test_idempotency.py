@@ -116,7 +116,7 @@ def test_what_was_refused_may_be_tried_again_with_the_same_key(either: Deploymen
 def slowed(made: Deployment) -> Slow:
     """Let a service judge only when it is told to."""
     slow = Slow(made.service.registrar)
-    # Litestar, the one place where routes find their service.
+    # The application, the one place where routes find their service.
     made.app._app.service.state["service"] = msgspec.structs.replace(made.service, registrar=slow)
     return slow
 

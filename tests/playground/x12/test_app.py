@@ -503,7 +503,7 @@ def test_damaged_requests_never_crash(tmp_path_factory: pytest.TempPathFactory, 
 
 def test_the_endpoint_answers_x12_lists_and_refuses(state: PlaygroundState, tmp_path: Path) -> None:
     async def run() -> None:
-        # Any: httpx and Litestar spell the types of ASGI differently.
+        # Any: httpx and Starlette spell the types of ASGI differently.
         served: Any = x12.app({"one": state}.get)
         transport = httpx.ASGITransport(app=served)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
