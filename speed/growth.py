@@ -21,39 +21,48 @@ from meruit.errors import VerificationRejected
 from meruit.gate.gate import Gate
 from meruit.log.merkle import inclusion_proof
 from meruit.model.access import Scope
+from meruit.model.criterion import SuccessCriteria
 from meruit.model.metering import AttributionKey, AttributionKind, MeteredRun, MeteredStep
+from meruit.model.outcome import Labels
 from meruit.model.usage import Assurance, Observation, Tokens
 from meruit.outcomes import records as outcomes
+from meruit.outcomes.rescore.run import LocalRunner, rescore
 from meruit.outcomes.service import Registrar, Submission
 from meruit.store.location import Location
 from meruit.store.log import log_size
 from meruit.store.log_tiles import Tiles
-from meruit.store.store import Store
+from meruit.store.store import Store, utc_now
+from meruit.usage import records as usage
 from meruit.usage.store.record_observations import RecordObservations, RunObservation
-from meruit.usage.store.record_runs import RecordRun
+from meruit.usage.store.record_runs import RecordRun, RecordRuns
 from meruit.verify.engine import VerificationEngine
 from speed import service, settle
 
 SIZES = (1_000, 10_000, 100_000)
-ONE_RUN = (90, 900)
-"""Observations and submissions of one run."""
+OBSERVED, SUBMITTED = (10, 100, 1_000), (10, 100, 900)
+"""Observations and submissions of one run, of which a gate allows 1,000."""
 MAX_ATTEMPTS = 1_000
 TENANT = "default"
 SCOPE = Scope(TENANT)
 FILLED_AT_ONCE = 500
+RESCORED = 100
+RARE = Submission({}, {"text": "the tenth weir"}, {"duration_ms": 5}, Labels(agent_id="heron"))
+"""Work of an agent that has few outcomes among many."""
 
 Measured = tuple[str, int, float]
 """What was done, over how many, and the milliseconds that it took."""
 
 
-def growth(sizes: tuple[int, ...] = SIZES, one_run: tuple[int, ...] = ONE_RUN) -> Iterator[Measured]:
+def growth(sizes: tuple[int, ...] = SIZES) -> Iterator[Measured]:
     """Every action over every past."""
     for size in sizes:
         yield from _over_outcomes(size)
     for size in sizes:
         yield from _over_contracts(size)
-    yield from _observe(one_run)
-    yield from _submit(one_run)
+    for size in sizes:
+        yield from _over_usage_runs(size)
+    yield from _observe(OBSERVED)
+    yield from _submit(SUBMITTED)
 
 
 def _ms(action: Callable[[], object], times: int = 5) -> float:
@@ -80,9 +89,17 @@ def _over_outcomes(size: int) -> Iterator[Measured]:
                 store.recorder.write(outcomes.RecordAll(TENANT, made))
                 return new
 
+            rare = registrar.draft(TENANT, registrar.judge_sync(ready, RARE))
+            store.recorder.write(
+                outcomes.RecordAll(
+                    TENANT,
+                    tuple(msgspec.structs.replace(rare, id=store.surroundings.new_id("out")) for _ in range(RESCORED)),
+                )
+            )
             for start in range(0, size, FILLED_AT_ONCE):
                 ids = record(min(FILLED_AT_ONCE, size - start))
             yield "record an outcome", size, _ms(lambda: record(100)) / 100
+            yield "rescore an outcome of one agent", size, _rescore(store) / RESCORED
             with store.database.reading() as connection:
                 yield "list outcomes, a page", size, _ms(lambda: outcomes.page(connection, SCOPE, limit=50))
                 yield "show an outcome", size, _ms(lambda: outcomes.full_record(connection, SCOPE, ids[0], store.blobs))
@@ -94,6 +111,67 @@ def _over_outcomes(size: int) -> Iterator[Measured]:
                 )
         finally:
             store.close()
+
+
+def _rescore(store: Store) -> float:
+    """Milliseconds to rescore the outcomes of one agent from their evidence, with another threshold each time."""
+    thresholds = iter(range(1, 100))
+
+    def again() -> None:
+        criteria = [{**service.CRITERIA[0], "threshold": 2_000 + next(thresholds)}, *service.CRITERIA[1:]]
+        done = rescore(
+            *(store, VerificationEngine(), TENANT, SuccessCriteria.model_validate({"criteria": criteria})),
+            narrowed=outcomes.OutcomeFilter(agent_id=RARE.labels.agent_id),
+            reason="benchmark",
+            runner=LocalRunner(),
+            now=utc_now(),
+            progress=lambda _done, _total: None,
+        )
+        assert done.rescored == RESCORED
+
+    return _ms(again, 3)
+
+
+def _over_usage_runs(size: int) -> Iterator[Measured]:
+    """Runs of 20 accounts, each observed never or once."""
+    ended = datetime(2026, 5, 4, 3, 5, tzinfo=UTC)
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store.open(Location(Path(folder)))
+        try:
+            for start in range(0, size, FILLED_AT_ONCE):
+                many = [_usage_run(f"r{number}", ended) for number in range(start, min(start + FILLED_AT_ONCE, size))]
+                store.recorder.write(RecordRuns(TENANT, "me", many))
+
+            def observe(number: int) -> None:
+                seen = Observation(
+                    f"o{number}",
+                    ended + timedelta(minutes=30),
+                    Tokens(10, 5),
+                    assurance=Assurance.ATTRIBUTION_KEY,
+                    digest="d",
+                )
+                store.recorder.write(RecordObservations(TENANT, [RunObservation(f"r{number}", seen)]))
+
+            numbers = iter(range(size))
+            yield "observe a usage run", size, _ms(lambda: observe(next(numbers)), 20)
+            with store.database.reading() as connection:
+                yield "list usage runs, a page", size, _ms(lambda: usage.page(connection, TENANT, limit=50))
+                yield "totals of provider accounts", size, _ms(lambda: usage.sum_accounts(connection, TENANT))
+        finally:
+            store.close()
+
+
+def _usage_run(name: str, ended: datetime) -> MeteredRun:
+    """A run with an attribution key of its own."""
+    return MeteredRun(
+        name,
+        framework="f",
+        source=f"account-{int(name[1:] or 0) % 20}",
+        attribution_key=AttributionKey(AttributionKind.KEY, name),
+        started_at=ended - timedelta(minutes=5),
+        ended_at=ended,
+        steps=(MeteredStep("s", tokens=Tokens(10, 5)),),
+    )
 
 
 def _over_contracts(size: int) -> Iterator[Measured]:
@@ -133,15 +211,7 @@ def _over_contracts(size: int) -> Iterator[Measured]:
 def _observe(sizes: tuple[int, ...]) -> Iterator[Measured]:
     """One more observation of a run that has so many."""
     ended = datetime(2026, 5, 4, 3, 5, tzinfo=UTC)
-    run = MeteredRun(
-        "r",
-        framework="f",
-        source="main",
-        attribution_key=AttributionKey(AttributionKind.KEY, "k"),
-        started_at=ended - timedelta(minutes=5),
-        ended_at=ended,
-        steps=(MeteredStep("s", tokens=Tokens(10, 5)),),
-    )
+    run = _usage_run("r", ended)
     with tempfile.TemporaryDirectory() as folder:
         store = Store.open(Location(Path(folder)))
         try:
