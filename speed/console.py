@@ -72,7 +72,20 @@ def fill(location: Location, outcomes: int) -> None:
     finally:
         store.close()
     _copy_rows(location.folder / FILE, "usage_runs", outcomes // USAGE_SHARE)
+    _sum_usage(location.folder / FILE)
     _copy_rows(location.folder / FILE, "contracts", outcomes // CONTRACT_SHARE, ("contract_transitions", "settlements"))
+
+
+def _sum_usage(database: Path) -> None:
+    """The totals that the store would have kept, had it recorded the copies."""
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("DELETE FROM usage_account_totals")
+        connection.execute(
+            "INSERT INTO usage_account_totals SELECT tenant, account, status, count(*), "
+            "sum(coalesce(last_input, 0) + coalesce(last_output, 0)), sum(code = 'unattributed') "
+            "FROM usage_runs GROUP BY tenant, account, status"
+        )
+        connection.commit()
 
 
 def _record_outcomes(registrar: Registrar, number: int) -> None:
