@@ -3,11 +3,10 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from queue import Queue
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from tests.api.conftest import Deploy, Deployment
@@ -23,6 +22,7 @@ from meruit.model.governance import Dossier, GovernanceResult, MetricFact
 from meruit.model.kinds import MetricType
 from meruit.registry import flags
 from meruit.store.location import Location
+from meruit.verify.engine import VerificationEngine
 
 ROUTE = "/v1/governance/validate_outcome"
 PATIENCE_S = 30.0
@@ -230,16 +230,27 @@ def asking(url: str, timeout_s: float = PATIENCE_S) -> Settings:
     return Settings(governance=GovernanceSettings(off=every, url=f"{url}{ROUTE}", **known))
 
 
+class Remote(NamedTuple):
+    """A deployment that others ask, and where it is."""
+
+    deployment: Deployment
+    url: str
+
+
+@pytest.fixture(scope="module")
+def remote(engine: VerificationEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
+    """One for all: a server takes a second to start, and governance remembers nothing of what it is asked."""
+    made = Deployment(Location(tmp_path_factory.mktemp("remote") / "data"), engine, living=False)
+    with served(made) as url:
+        yield Remote(made, url)
+    made.close()
+
+
 @pytest.fixture
-def pair(
-    deploy: Deploy, tmp_path: Path, store_location: Location, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Deployment]:
-    """A deployment, and another over loopback that it asks."""
-    remote = deploy(Location(tmp_path / "remote"), living=False)
-    monkeypatch.setenv(TOKEN, remote.key(Role.OPERATOR))
-    with ExitStack() as stack:
-        url = stack.enter_context(served(remote))
-        yield deploy(store_location, settings=asking(url))
+def pair(deploy: Deploy, remote: Remote, store_location: Location, monkeypatch: pytest.MonkeyPatch) -> Deployment:
+    """A deployment that asks the other one over loopback."""
+    monkeypatch.setenv(TOKEN, remote.deployment.key(Role.OPERATOR))
+    return deploy(store_location, settings=asking(remote.url))
 
 
 def test_what_the_other_finds_clear_is_settled(pair: Deployment) -> None:
@@ -272,12 +283,10 @@ def test_what_the_other_rejects_is_not_paid(pair: Deployment) -> None:
 
 
 def test_without_a_governance_key_the_payment_is_held(
-    deploy: Deploy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    deploy: Deploy, remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    remote = deploy(Location(tmp_path / "remote"), living=False)
-    monkeypatch.setenv(TOKEN, remote.key(Role.AGENT))
-    with served(remote) as url:
-        held(deploy(settings=asking(url)), "status 403")
+    monkeypatch.setenv(TOKEN, remote.deployment.key(Role.AGENT))
+    held(deploy(settings=asking(remote.url)), "status 403")
 
 
 def held(made: Deployment, why: str) -> None:
