@@ -22,7 +22,7 @@ from meruit.evaluations.segment import SALTS, PackedCase, pack_lines, write_line
 from meruit.evaluations.summary import OPEN
 from meruit.judge.result_template import encode_time
 from meruit.log.commitment import PURPOSE, SALT_BYTES
-from meruit.log.merkle import Frontier, leaf_hash
+from meruit.log.merkle import LEAF, Frontier, leaf_hash
 from meruit.log.segment import MAX_CASES, write_case
 from meruit.model.canonical import strict_bytes
 from meruit.model.time import to_micros
@@ -36,7 +36,7 @@ CLOCK_CASES = 16
 _DRAWN = CHANCE_BYTES + SALTS * SALT_BYTES
 """Random bytes of each case."""
 _AT_INPUT, _AT_OUTPUT, _AT_METADATA, _AT_RESULT = (CHANCE_BYTES + place * SALT_BYTES for place in range(SALTS))
-_OF_NOTHING = sha256(b"{}")
+_NOTHING = sha256(b"{}").digest()
 _encode = msgspec.json.Encoder().encode
 
 
@@ -46,7 +46,7 @@ class _WrittenVerdict:
 
     verdict: CaseVerdict
     entry: tuple[str, ...]
-    """What the log's tree says of the case: the pieces before and after what differs."""
+    """What is hashed into the log's tree: the pieces before and after what differs."""
     line_end: bytes
     """Of its line in the segment, after the result."""
 
@@ -56,10 +56,11 @@ class _WrittenVerdict:
         found = CaseVerdict.of(result)
         said = found.verdict_text, found.success_json, found.exact, found.bonus_micros, found.penalty_micros
         # Cut from what is written for a case of NUL, which JSON never holds.
-        *before, after, end = write_case(b"\0", 0, "\0", 1, ("\0", "\0", "\0", "\0"), *said).decode().split("\0")
+        entry = write_case(b"\0", 0, "\0", 1, ("\0", "\0", "\0", "\0"), *said).decode()
+        first, *before, after, end = entry.split("\0")
         middle, _, to_result = after.rpartition("0")
         line = write_line(b"", 0, "", 1, (b"", b"", b""), b"\0", *said, b'""')
-        return cls(found, (*before, middle, to_result, end), line.partition(b"\0")[2])
+        return cls(found, (f"{LEAF.decode()}{first}", *before, middle, to_result, end), line.partition(b"\0")[2])
 
 
 class BulkJudge:
@@ -116,9 +117,11 @@ class BulkJudge:
             return False
         if output is None or input_ is None or metadata is None:
             return False
-        of_output = sha256(output)
-        of_input, of_metadata = sha256(input_) if given else _OF_NOTHING, sha256(metadata) if facts else _OF_NOTHING
-        digests = of_input.hexdigest(), of_output.hexdigest(), of_metadata.hexdigest()
+        of_output = sha256(output).digest()
+        of_input, of_metadata = sha256(input_).digest() if given else _NOTHING, _NOTHING
+        if facts:
+            of_metadata = sha256(metadata).digest()
+        digests = of_input.hex(), of_output.hex(), of_metadata.hex()
         found = self._conclusions.without_numbers(Work(made, given, facts, {written_output: output}), digests)
         if found is None:
             return False
@@ -134,10 +137,10 @@ class BulkJudge:
         to_case, to_input, to_metadata, to_outcome, to_output, to_repeat, to_result, end = shared.entry
         entry = (
             f"{to_case}{name_json.decode()}{to_input}"
-            f"{sha256(PURPOSE + drawn[_AT_INPUT:_AT_OUTPUT] + of_input.digest()).hexdigest()}{to_metadata}"
-            f"{sha256(PURPOSE + drawn[_AT_METADATA:_AT_RESULT] + of_metadata.digest()).hexdigest()}{to_outcome}"
+            f"{sha256(PURPOSE + drawn[_AT_INPUT:_AT_OUTPUT] + of_input).hexdigest()}{to_metadata}"
+            f"{sha256(PURPOSE + drawn[_AT_METADATA:_AT_RESULT] + of_metadata).hexdigest()}{to_outcome}"
             f"{outcome}{to_output}"
-            f"{sha256(PURPOSE + drawn[_AT_OUTPUT:_AT_METADATA] + of_output.digest()).hexdigest()}{to_repeat}"
+            f"{sha256(PURPOSE + drawn[_AT_OUTPUT:_AT_METADATA] + of_output).hexdigest()}{to_repeat}"
             f"{repeat}{to_result}"
             f"{sha256(PURPOSE + drawn[_AT_RESULT:] + sha256(result).digest()).hexdigest()}{end}"
         )
@@ -163,7 +166,7 @@ class BulkJudge:
             )
         )
         self._packed.append(PackedCase(conclusion.template, line, drawn[CHANCE_BYTES:]))
-        self._leaves.append(sha256(b"\x00" + entry.encode()).digest())
+        self._leaves.append(sha256(entry.encode()).digest())
         self._size += len(line) + len(result)
         self._count(verdict.success, verdict.verdict, case.cost_micros)
         return True

@@ -8,7 +8,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from meruit.judge.plan import Plan
+from meruit.judge.compare import EXACT_INTEGERS, Test
+from meruit.judge.plan import CriterionRule, Plan
 from meruit.judge.result_template import ResultTemplate, mark_value, template_of
 from meruit.judge.verdict import Circumstances, conclude
 from meruit.model.evidence import Evidence, Measured
@@ -138,7 +139,7 @@ class NumberlessConclusions(Generic[T]):
         finish: Callable[[VerificationResult], VerificationResult] = lambda result: result,
     ) -> None:
         self._plan, self._versions, self._derive, self._finish = plan, versions, derive, finish
-        self._tests = [None if quick is None else quick.test for quick in plan.quick]
+        self._tests = [_test_of(rule) for rule in plan.rules]
         self._known: dict[_Key, NumberlessConclusion[T]] = {}
         self._size = 0
 
@@ -154,12 +155,13 @@ class NumberlessConclusions(Generic[T]):
         # For each finding whether its number is enough, with what came with it; or all of it, as JSON.
         key: list[bool | tuple[bool, bytes] | bytes] = []
         numbers: list[float] = []
-        for finding, test in zip(findings, self._tests, strict=True):
+        for finding, (test, lowest, low, high, highest, negated) in zip(findings, self._tests, strict=True):
             value, details = finding, None
             if value.__class__ is Measured and finding.provenance is None:
                 value, details = finding.value, finding.details
             if (value.__class__ is float or value.__class__ is int) and test is not None:
-                met = test(value)
+                # As the test itself does with what is possible, without a call. No comparison with NaN is true.
+                met = (low <= value <= high) is not negated if lowest <= value <= highest else test(value)
                 if met is True or met is False:
                     key.append(met if details is None else (met, _encode_details(details)))
                     numbers.append(value)
@@ -190,6 +192,16 @@ class NumberlessConclusions(Generic[T]):
         self._known[key] = made
         self._size += size
         return made
+
+
+def _test_of(rule: CriterionRule) -> tuple[Test | None, float, float, float, float, bool]:
+    """The test of a number, and the bounds that decide without it; these hold nothing where only the test decides."""
+    bracket = rule.bracket
+    if bracket is None or bracket.whole:
+        return rule.test, math.inf, 0.0, 0.0, -math.inf, False
+    low, high, negated = bracket.meets
+    lowest, highest = max(bracket.possible.low, -EXACT_INTEGERS), min(bracket.possible.high, EXACT_INTEGERS)
+    return rule.test, lowest, low, high, highest, negated
 
 
 _encode_details = msgspec.json.Encoder().encode

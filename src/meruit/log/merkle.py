@@ -8,6 +8,8 @@ from typing import Self
 import msgspec
 
 HASH_BYTES = 32
+LEAF = b"\x00"
+"""Before an entry that is hashed."""
 EMPTY_ROOT = sha256().digest()
 """The root of a log without entries."""
 MAX_SIZE = 2**63 - 1
@@ -21,7 +23,7 @@ Subtree = Callable[[int, int], bytes]
 
 def leaf_hash(data: bytes) -> bytes:
     """The hash of one entry."""
-    return sha256(b"\x00" + data).digest()
+    return sha256(LEAF + data).digest()
 
 
 def node_hash(left: bytes, right: bytes) -> bytes:

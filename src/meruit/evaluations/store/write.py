@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import select
 
 from meruit.errors import EvaluationConflict, NotFound
 from meruit.evaluations.evaluation import CaseSummary, EvaluationRecord, EvaluationStatus
@@ -213,7 +213,7 @@ class FinishEvaluation:
                 content=self.figures.content,
                 signature=self.figures.signature,
             )
-        writing.change(_FINISH, of_tenant=self.tenant, of_id=self.evaluation_id, at=writing.now.micros)
+        writing.rewrite(_FINISH, EvaluationStatus.FINISHED.value, writing.now.micros, self.tenant, self.evaluation_id)
         writing.emit(
             *(self.tenant, EventType.EVALUATION_FINISHED, self.evaluation_id, f"{self.evaluation_id}:finished"),
             {"evaluation_id": self.evaluation_id, "name": found.name, "cases": found.cases},
@@ -244,8 +244,5 @@ _CASE_COLUMNS = (
     *("group_id", "tags", "claimed", "error"),
     *("faults", "latency_ms", "cost_micros"),
 )
-_OF = (tables.evaluations.c.tenant == bindparam("of_tenant"), tables.evaluations.c.id == bindparam("of_id"))
 _GROW = "UPDATE evaluations SET cases = ?, segments = ? WHERE tenant = ? AND id = ?"
-_FINISH = (
-    update(tables.evaluations).where(*_OF).values(status=EvaluationStatus.FINISHED.value, ended_at=bindparam("at"))
-)
+_FINISH = "UPDATE evaluations SET status = ?, ended_at = ? WHERE tenant = ? AND id = ?"
