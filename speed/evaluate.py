@@ -1,6 +1,7 @@
 """5,000 stored outputs in a file of JSON Lines, judged and recorded as an evaluation, against loops that keep nothing.
 
-CPU of the whole process, the thread that writes included, for each output. Reading the file is part of both sides.
+CPU of the whole process, the thread that writes included, for each output. Reading the file is part of both sides. The
+outputs of `speed.plain` are measured twice: as they are, with few distinct results, and with a number of its own each.
 """
 
 import json
@@ -23,6 +24,7 @@ from meruit.outcomes.service import Registrar
 from meruit.store.location import Location
 from meruit.store.store import Store
 from meruit.verify.engine import VerificationEngine
+from speed import plain
 from speed.measure import Row
 from speed.schema import DOCUMENT, SCHEMA
 
@@ -55,6 +57,14 @@ def _ticket(number: int) -> dict[str, Any]:
 TASKS = (Task("invoices of 5 KB", SCHEMA, _invoice), Task("tickets of 50 bytes", TICKET, _ticket))
 
 
+def _own_number(number: int) -> dict[str, Any]:
+    """An output of 600 characters with a confidence that no other has."""
+    return {
+        **plain.output(number),
+        "confidence": round(0.5 + (number * 7_919 % STORED) / (2 * STORED) + number / 1e7, 7),
+    }
+
+
 def _write(task: Task, file: Path) -> None:
     with file.open("w", encoding="utf-8") as opened:
         for number in range(STORED):
@@ -65,7 +75,13 @@ def _write(task: Task, file: Path) -> None:
 def _record(task: Task, file: Path, folder: Path) -> int:
     """Judge and record the whole file; returns how many pass."""
     criterion = {"metric": "matches_schema", "metric_type": "matches_schema", "comparison": "eq", "threshold": True}
-    criteria = SuccessCriteria.model_validate({"criteria": [{**criterion, "params": {"schema": task.schema}}]})
+    return _run(
+        SuccessCriteria.model_validate({"criteria": [{**criterion, "params": {"schema": task.schema}}]}), file, folder
+    )
+
+
+def _run(criteria: SuccessCriteria, file: Path, folder: Path) -> int:
+    """Judge and record the whole file by these criteria; returns how many pass."""
     store = Store.open(Location(folder))
     try:
         evaluator = Evaluator(Registrar(VerificationEngine(), store), "default")
@@ -96,6 +112,25 @@ def rows() -> Iterator[Row]:
     for task in TASKS:
         with tempfile.TemporaryDirectory() as place:
             yield from _measure(task, Path(place))
+    for name, make in (("few distinct results", plain.output), ("a number of its own each", _own_number)):
+        with tempfile.TemporaryDirectory() as place:
+            yield _measure_plain(name, make, Path(place))
+
+
+def _measure_plain(name: str, make: Callable[[int], dict[str, Any]], place: Path) -> Row:
+    """Three checks of 600 characters, against the plain loop over the same texts, one after the other."""
+    task, file = Task(name, plain.SCHEMA, make), place / "outputs.jsonl"
+    _write(task, file)
+    texts = [json.dumps(make(number)) for number in range(STORED)]
+    expected = plain.loop(texts)
+    criteria = SuccessCriteria.model_validate(plain.CRITERIA)
+    ours = loop = float("inf")
+    for number in range(TRIES):
+        store = place / f"store-{number}"
+        Store.open(Location(store)).close()
+        ours = min(ours, _us_each(lambda where=store: _run(criteria, file, where), STORED, expected))  # type: ignore[misc]
+        loop = min(loop, _us_each(lambda: plain.loop(texts), STORED, expected))
+    return Row(f"evaluate {STORED:,} of 600 characters, {name}", ours, loop, "the plain loop; no record", TARGET)
 
 
 def _measure(task: Task, place: Path) -> Iterator[Row]:
