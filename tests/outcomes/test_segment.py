@@ -61,8 +61,9 @@ def test_what_goes_in_comes_out(several: list[VersionContent]) -> None:
     for place, one in enumerate(several):
         found = opened.split(place)
         if isinstance(found, tuple):
-            number, gaps = found
-            assert opened.templates[number].fill(gaps) == one.result
+            number, parts = found
+            assert parts.fill(opened.templates[number]) == one.result
+            assert opened.templates[number].form(parts.verified_at) % (parts.contract, *parts.in_hex()) == one.result
         else:
             assert found == one.result
 

@@ -72,6 +72,11 @@ class ResultTemplate(Record, frozen=True):
         parts += (b"", self.summary + b'"', b"", b'"%b"' % _OUTPUT, b"", b'"%b"' % _METADATA, b"", b'"' + self.end)
         return parts, tuple(places)
 
+    def form(self, verified_at: bytes) -> bytes:
+        """The template with its time, to be filled by % with the id as JSON and the three digests in hex."""
+        head, end = (part.replace(b"%", b"%%") for part in (self.judged + verified_at + self.summary, self.end))
+        return b"".join((_OPEN, b"%b", head, b'"%b"', _OUTPUT, b'"%b"', _METADATA, b'"%b"', end))
+
     # By position: it is called for every work, and keywords would take as long as the rest.
     def fill_in(self, contract_id: bytes, verified_at: bytes, given: bytes, made: bytes, facts: bytes) -> bytes:
         """The same from the parts."""

@@ -8,6 +8,7 @@ import zlib
 from binascii import hexlify, unhexlify
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 
@@ -32,6 +33,7 @@ _WHOLE, _ERASED = -1, -2
 """In place of the number of a template: the result is kept as it is, or was erased."""
 _WRITER = msgspec.json.Encoder()
 
+T = TypeVar("T")
 Evidence = tuple[str, str, str]
 """Input, output and metadata, as salted hashes."""
 
@@ -113,6 +115,17 @@ class _VersionLine(msgspec.Struct, array_like=True):
     evidence: Evidence | None = None
 
 
+class _ResultLine(msgspec.Struct, array_like=True, gc=False):
+    """The first fields of the same line, for callers that need the result only."""
+
+    template: int
+    outcome: msgspec.Raw
+    contract: msgspec.Raw
+    version: msgspec.Raw
+    evidence_index: msgspec.Raw
+    result: msgspec.Raw
+
+
 def describe_verdict(verdict: str, success: bool, score: str, bonus_micros: int, penalty_micros: int) -> bytes:  # noqa: FBT001 - a field
     """The end of a line, which versions that ended alike share."""
     return b'"%b",%b,"%b",%d,%d' % (
@@ -121,11 +134,30 @@ def describe_verdict(verdict: str, success: bool, score: str, bonus_micros: int,
     )
 
 
-def gaps_tail(salt: bytes, gaps: ResultGaps) -> bytes | None:
-    """What stands behind the lines for a result with these gaps; None where a digest is missing."""
+def pack_digests(gaps: ResultGaps) -> bytes | None:
+    """The digests of input, output and metadata, as bytes; None where one is missing."""
     if not len(gaps.input) == len(gaps.output) == len(gaps.metadata) == _HEX:
         return None
-    return salt + unhexlify(gaps.input[1:-1] + gaps.output[1:-1] + gaps.metadata[1:-1])
+    return unhexlify(gaps.input[1:-1] + gaps.output[1:-1] + gaps.metadata[1:-1])
+
+
+class ResultParts(Record, frozen=True):
+    """What a result adds to its template; its time is written as JSON, as its id is."""
+
+    contract: bytes
+    verified_at: bytes
+    digests: bytes
+    """Of input, output and metadata, 32 bytes each."""
+
+    def in_hex(self) -> tuple[bytes, bytes, bytes]:
+        """The digests in hex."""
+        digests = hexlify(self.digests)
+        return digests[:64], digests[64:128], digests[128:]
+
+    def fill(self, template: ResultTemplate) -> bytes:
+        """The whole result."""
+        given, made, facts = (b'"%b"' % digest for digest in self.in_hex())
+        return template.fill_in(self.contract, self.verified_at, given, made, facts)
 
 
 # By position, and assembled by hand: it is called for every outcome of a rescore.
@@ -154,9 +186,10 @@ def pack_version(content: VersionContent) -> PackedVersion:
     found = split_result(content.result)
     if found is not None and found[1].contract_id == contract:
         template, gaps = found
-        tail = gaps_tail(content.salt, gaps)
-        if tail is not None:
-            return PackedVersion(template, write_line(*where, gaps.verified_at, judged), tail, entry)
+        digests = pack_digests(gaps)
+        if digests is not None:
+            line = write_line(*where, gaps.verified_at, judged)
+            return PackedVersion(template, line, content.salt + digests, entry)
     return PackedVersion(None, write_line(*where, content.result, judged), content.salt + _NO_DIGESTS, entry)
 
 
@@ -187,6 +220,7 @@ def pack(versions: Sequence[PackedVersion]) -> SegmentDraft:
 
 
 _LINE = msgspec.json.Decoder(_VersionLine)
+_RESULT_LINE = msgspec.json.Decoder(_ResultLine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,39 +260,39 @@ class OpenVersions:
         line = self._line(place)
         return None if line.template == _ERASED else self._whole(line, place)
 
-    def split(self, place: int) -> tuple[int, ResultGaps] | bytes | None:
-        """The number of the result's template, and its gaps; else the whole, and None once erased."""
-        line = self._line(place)
+    def split(self, place: int) -> tuple[int, ResultParts] | bytes | None:
+        """The number of the result's template, and what fills it; else the whole, and None once erased."""
+        line = self._decode(_RESULT_LINE, place)
         if line.template == _ERASED:
             return None
         if line.template == _WHOLE:
             return bytes(line.result)
-        self._template(line)
-        return line.template, self._gaps(line, place)
+        self._template(line.template)
+        return line.template, self._parts(bytes(line.contract), line.result, place)
 
     def _line(self, place: int) -> _VersionLine:
+        return self._decode(_LINE, place)
+
+    def _decode(self, reader: msgspec.json.Decoder[T], place: int) -> T:
         if not 0 <= place < len(self.lines):
             raise StoreError(f"a segment has no version at {place}; restore it from a copy")
         try:
-            return _LINE.decode(self.lines[place])
+            return reader.decode(self.lines[place])
         except msgspec.DecodeError as problem:
             raise StoreError(f"a segment cannot be read: {problem}; restore it from a copy") from None
 
     def _whole(self, line: _VersionLine, place: int) -> bytes:
         if line.template == _WHOLE:
             return bytes(line.result)
-        return self._template(line).fill(self._gaps(line, place))
+        return self._parts(encode_text(line.contract), line.result, place).fill(self._template(line.template))
 
-    def _template(self, line: _VersionLine) -> ResultTemplate:
-        if not 0 <= line.template < len(self.templates):
+    def _template(self, number: int) -> ResultTemplate:
+        if not 0 <= number < len(self.templates):
             raise StoreError("a segment names a template that it does not hold; restore it from a copy")
-        return self.templates[line.template]
+        return self.templates[number]
 
-    def _gaps(self, line: _VersionLine, place: int) -> ResultGaps:
-        digests = hexlify(self._tail(place)[SALT_BYTES:])
-        width = 2 * _DIGEST_BYTES
-        given, made, facts = (b'"%b"' % digests[at : at + width] for at in range(0, 3 * width, width))
-        return ResultGaps(encode_text(line.contract), bytes(line.result), given, made, facts)
+    def _parts(self, contract: bytes, verified_at: msgspec.Raw, place: int) -> ResultParts:
+        return ResultParts(contract, bytes(verified_at), self._tail(place)[SALT_BYTES:])
 
     def _tail(self, place: int) -> bytes:
         return self.tails[place * _TAIL : (place + 1) * _TAIL]

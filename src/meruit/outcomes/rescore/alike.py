@@ -7,9 +7,10 @@ once for all outcomes that share it, and copies the gaps.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from meruit.judge.result_template import ResultGaps, ResultTemplate, split_result
+from meruit.judge.result_template import ResultTemplate, split_result
 from meruit.model.record import Record
 from meruit.model.verdict import VerificationResult
+from meruit.outcomes.segment import ResultParts, pack_digests
 
 MAX_ALIKE = 4_096
 """Templates that are remembered; with more, all are forgotten and begin again."""
@@ -29,13 +30,14 @@ class StoredResult(Record, frozen=True):
     """A result as it is kept, and what it shares with others."""
 
     template: ResultTemplate
-    gaps: ResultGaps
+    parts: ResultParts
+    """What fills the template."""
     alike: AlikeResult
 
     @property
     def written(self) -> bytes:
         """As JSON."""
-        return self.template.fill(self.gaps)
+        return self.parts.fill(self.template)
 
 
 class AlikeResults:
@@ -48,19 +50,21 @@ class AlikeResults:
     def read(self, written: bytes) -> "StoredResult | VerificationResult":
         """A stored result; decoded where it has no template."""
         found = split_result(written)
-        if found is None:
+        digests = None if found is None else pack_digests(found[1])
+        if found is None or digests is None:
             return VerificationResult.from_json(written)
-        return self.fit(*found)
+        template, gaps = found
+        return self.fit(template, ResultParts(gaps.contract_id, gaps.verified_at, digests))
 
-    def fit(self, template: ResultTemplate, gaps: ResultGaps) -> StoredResult:
+    def fit(self, template: ResultTemplate, parts: ResultParts) -> StoredResult:
         """The same for a result whose template is known."""
         alike = self._known.get(template)
         if alike is None:
-            result = VerificationResult.from_json(template.fill(gaps))
+            result = VerificationResult.from_json(parts.fill(template))
             if len(self._known) >= MAX_ALIKE:
                 self._known.clear()
             alike = self._known[template] = AlikeResult(result, self._find_sources(result))
-        return StoredResult(template, gaps, alike)
+        return StoredResult(template, parts, alike)
 
     def sources_of(self, stored: "StoredResult | VerificationResult") -> tuple[int, ...] | None:
         """For each new criterion the old one whose evidence answers it; None when the work must be measured."""

@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol, cast
@@ -14,7 +15,7 @@ from sqlalchemy import Connection
 from meruit.errors import MeruitError, StoreError
 from meruit.judge.bulk import Conclusion
 from meruit.judge.governance import carry_answer
-from meruit.judge.result_template import ResultGaps, ResultTemplate, encode_time, template_of
+from meruit.judge.result_template import ResultTemplate, encode_time, template_of
 from meruit.judge.verdict import Circumstances, conclude, evidence_of
 from meruit.log.commitment import SALT_BYTES
 from meruit.model.access import Scope
@@ -27,6 +28,7 @@ from meruit.model.verdict import Verdict, VerificationResult
 from meruit.model.work import Work
 from meruit.outcomes.rescore.alike import MAX_ALIKE, AlikeResult, AlikeResults, StoredResult
 from meruit.outcomes.rescore.reuse import OWN_FLAW, EvidenceSources
+from meruit.outcomes.segment import ResultParts
 from meruit.outcomes.store import batches
 from meruit.outcomes.store.batches import LatestVersion, OutcomePlace
 from meruit.outcomes.store.read import OutcomeFilter, criteria_body, criteria_from
@@ -118,6 +120,10 @@ class RescoreLine(Record, frozen=True):
     read: bytes | None = None
     """The latest result, as the store holds it."""
 
+    def what_was_read(self) -> tuple[bytes | None, ...]:
+        """The latest result, and the work where it was measured."""
+        return self.read, *self.row.work
+
 
 class RescoreBatch(msgspec.Struct, frozen=True):
     """Outcomes that are judged and recorded together."""
@@ -125,6 +131,16 @@ class RescoreBatch(msgspec.Struct, frozen=True):
     lines: list[RescoreLine]
     examined: int
     """How many outcomes are done once this batch is."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _SharedConclusion:
+    """What follows for all outcomes with the same evidence."""
+
+    template: ResultTemplate
+    form: bytes
+    """The template with the time of the rescore."""
+    verdict: RescoredVerdict
 
 
 class RescoreTask:
@@ -137,9 +153,7 @@ class RescoreTask:
         self.now = now
         self.written_now = encode_time(now)
         self._conclusions = self.engine.conclusions(self.compiled, lambda result: result)
-        self._rescored: dict[
-            tuple[AlikeResult, ResultTemplate | None], tuple[ResultTemplate, RescoredVerdict] | None
-        ] = {}
+        self._rescored: dict[tuple[AlikeResult, ResultTemplate | None], _SharedConclusion | None] = {}
 
     @property
     def criteria(self) -> SuccessCriteria:
@@ -152,13 +166,13 @@ class RescoreTask:
         if isinstance(stored, StoredResult):
             shared = self._judge_alike(row, stored)
             if shared is not None:
-                template, verdict = shared
-                old = stored.gaps
-                gaps = ResultGaps(old.contract_id, self.written_now, old.input, old.output, old.metadata)
-                return RescoredResult(template.fill(gaps), verdict, template, gaps)
+                old = stored.parts
+                parts = ResultParts(old.contract, self.written_now, old.digests)
+                written = shared.form % (old.contract, *parts.in_hex())
+                return RescoredResult(written, shared.verdict, shared.template, parts)
         return RescoredResult.of(_judge_row(self, row))
 
-    def _judge_alike(self, row: RescoreRow, stored: StoredResult) -> tuple[ResultTemplate, RescoredVerdict] | None:
+    def _judge_alike(self, row: RescoreRow, stored: StoredResult) -> _SharedConclusion | None:
         """The template of the new result and what it says; None where the row has to be judged for itself."""
         measured = None
         if row.sources is None:
@@ -174,18 +188,17 @@ class RescoreTask:
         template = template_of(result)
         if len(self._rescored) >= MAX_ALIKE:
             self._rescored.clear()
-        made = None if template is None else (template, RescoredVerdict.of(result))
+        made = None
+        if template is not None:
+            made = _SharedConclusion(template, template.form(self.written_now), RescoredVerdict.of(result))
         self._rescored[key] = made
         return made
 
     def _measure(self, row: RescoreRow, stored: StoredResult) -> Conclusion[VerificationResult] | None:
-        gaps = stored.gaps
         if self._conclusions is None:
             return None
         # The work is what it was, and so are its digests: the store has compared them with what it read.
-        digests = Digests(
-            *[None if gap == b"null" else gap[1:-1].decode() for gap in (gaps.input, gaps.output, gaps.metadata)]
-        )
+        digests = Digests(*[digest.decode() for digest in stored.parts.in_hex()])
         given, done, run = (_EMPTY if part == b"{}" else msgspec.json.decode(part or b"{}") for part in row.work)
         return self._conclusions.of(Work(output=done, input=given, metadata=run), digests)
 
@@ -264,7 +277,7 @@ def _write(
     versions = [
         RescoredVersion.of(
             *(line.outcome, result, salts[number * SALT_BYTES : (number + 1) * SALT_BYTES]),
-            (line.read, *line.row.work),
+            line.what_was_read,
         )
         for number, (line, result) in enumerate(fit)
     ]
@@ -347,7 +360,7 @@ class OutcomeScan:
                 lines = list(self._lines(connection, page))
             if not page:
                 return
-            after = page[-1].outcome.seq
+            after = page[-1].seq
             answered = [line for line in lines if line.row.sources is not None]
             asking = [line for line in lines if line.row.sources is None]
             self.examined += len(page) - len(asking)
@@ -356,19 +369,19 @@ class OutcomeScan:
 
     def _lines(self, connection: Connection, page: Sequence[LatestVersion]) -> Iterator[RescoreLine]:
         known = self._task.compiled.plan.digest
-        fresh = [one for one in page if self._again or one.outcome.criteria_digest != known]
+        fresh = [one for one in page if self._again or one.criteria_digest != known]
         self.tally.skip(Skip.ALREADY, len(page) - len(fresh))
-        several = {one.outcome.criteria_digest for one in fresh}
+        several = {one.criteria_digest for one in fresh}
         known_alike = {digest: self._alike(connection, digest) for digest in several}
         segments = SegmentReader(connection, self._scope.tenant)
         for one in fresh:
-            alike = known_alike[one.outcome.criteria_digest]
+            alike = known_alike[one.criteria_digest]
             stored = _read_result(alike, segments, one)
             if stored is None:
                 self.tally.skip(Skip.NO_RESULT)
                 continue
             sources = alike.sources_of(stored)
-            yield RescoreLine(one.outcome, RescoreRow(stored, sources), one.result)
+            yield RescoreLine(one, RescoreRow(stored, sources), one.result)
 
     def _with_work(self, asking: list[RescoreLine]) -> Iterator[RescoreBatch]:
         by_id = {line.outcome.id: line for line in asking}
@@ -413,8 +426,8 @@ def _read_result(
     segment = segments.segment(one.leaf)
     found = segment.split(one.place)
     if isinstance(found, tuple):
-        number, gaps = found
-        return alike.fit(segment.templates[number], gaps)
+        number, parts = found
+        return alike.fit(segment.templates[number], parts)
     return None if found is None else alike.read(found)
 
 

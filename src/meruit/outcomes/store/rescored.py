@@ -1,10 +1,10 @@
 """Writing many later versions of verdicts at once: as a segment, or one by one where a contract was awarded."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from meruit.judge.result_template import ResultGaps, ResultTemplate
+from meruit.judge.result_template import ResultTemplate
 from meruit.log.commitment import commitment
 from meruit.log.entries import OUR_CONTRACT, write_verdict
 from meruit.log.segment import MAX_CASES, version_form
@@ -13,10 +13,10 @@ from meruit.model.record import Record
 from meruit.model.verdict import Status, Verdict, VerificationResult
 from meruit.outcomes.segment import (
     PackedVersion,
+    ResultParts,
     SegmentDraft,
     VersionContent,
     describe_verdict,
-    gaps_tail,
     pack,
     pack_version,
     write_line,
@@ -73,7 +73,7 @@ class RescoredResult(Record, frozen=True):
     verdict: RescoredVerdict
     template: ResultTemplate | None = None
     """Where it shares one with others."""
-    gaps: ResultGaps | None = None
+    parts: ResultParts | None = None
     """What fills the template."""
 
     @classmethod
@@ -96,18 +96,22 @@ class RescoredVersion(Record, frozen=True):
 
     @classmethod
     def of(
-        cls, outcome: OutcomePlace, result: RescoredResult, salt: bytes, read: tuple[bytes | None, ...] = (None,)
+        cls,
+        outcome: OutcomePlace,
+        result: RescoredResult,
+        salt: bytes,
+        read: Callable[[], tuple[bytes | None, ...]] = lambda: (None,),
     ) -> Self:
-        """Prepare a version for its segment."""
-        if OUR_CONTRACT.fullmatch(outcome.contract_id):
-            return cls(outcome, result, salt, None, read)
-        return cls(outcome, result, salt, _pack(outcome, result, salt), read)
+        """Prepare a version for its segment; `read` is asked only where a contract was awarded."""
+        # Most have no such contract, and a pattern takes longer.
+        if outcome.contract_id.startswith("con_") and OUR_CONTRACT.fullmatch(outcome.contract_id):
+            return cls(outcome, result, salt, None, read())
+        return cls(outcome, result, salt, _pack(outcome, result, salt), ())
 
 
 def _pack(outcome: OutcomePlace, result: RescoredResult, salt: bytes) -> PackedVersion:
-    template, gaps, verdict, version = result.template, result.gaps, result.verdict, outcome.version + 1
-    tail = None if gaps is None else gaps_tail(salt, gaps)
-    if tail is None or gaps is None:
+    parts, verdict, version = result.parts, result.verdict, outcome.version + 1
+    if parts is None:
         return pack_version(
             VersionContent(
                 outcome=outcome.id,
@@ -123,11 +127,14 @@ def _pack(outcome: OutcomePlace, result: RescoredResult, salt: bytes) -> PackedV
                 evidence_index=outcome.evidence_leaf,
             )
         )
-    outcome_id, contract = outcome.id.encode(), gaps.contract_id
-    line = write_line(outcome_id, contract, version, outcome.evidence_leaf, gaps.verified_at, verdict.line)
+    outcome_id, evidence_leaf, contract = outcome.id.encode(), outcome.evidence_leaf, parts.contract
     committed = commitment(salt, result.written).encode()
-    entry = verdict.form % (contract, outcome.evidence_leaf, outcome_id, committed, version)
-    return PackedVersion(template, line, tail, entry)
+    return PackedVersion(
+        result.template,
+        write_line(outcome_id, contract, version, evidence_leaf, parts.verified_at, verdict.line),
+        salt + parts.digests,
+        verdict.form % (contract, evidence_leaf, outcome_id, committed, version),
+    )
 
 
 @dataclass(frozen=True, slots=True)
