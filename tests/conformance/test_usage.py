@@ -665,9 +665,11 @@ def test_an_early_observation_shows_that_a_key_works_again(here: Place) -> None:
     assert (works.verdict.early, works.verdict.held) == (1, False)
 
 
+@pytest.mark.parametrize("first", [1, 1_000], ids=["folded", "all read"])
 def test_early_observations_are_kept_once_each_and_not_without_end(
-    here: Place, monkeypatch: pytest.MonkeyPatch
+    here: Place, monkeypatch: pytest.MonkeyPatch, first: int
 ) -> None:
+    monkeypatch.setattr("meruit.usage.progress.FOLD_FROM", first)
     monkeypatch.setattr("meruit.usage.store.record_observations.MAX_EARLY", 2)
     here.write(here.record())
     here.looked(attempt(10), attempt(30), attempt(30), attempt(40))
