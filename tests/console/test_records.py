@@ -11,6 +11,7 @@ from tests.console.conftest import SignIn
 
 from meruit.cli.demo.support_replies import CRITERIA, make_cases
 from meruit.console.app import find_handlers
+from meruit.console.evidence_paths import list_paths
 from meruit.console.page import PAGE
 from meruit.console.pages.outcomes import find_changes
 from meruit.evaluations.evaluation import Case, EvaluationRecord
@@ -253,3 +254,11 @@ def test_an_evaluation_without_a_verdict_says_what_is_missing(console: Deploymen
     assert "could be judged" in page
     case = next(link for link in addresses(page) if link.startswith("/outcomes/out_"))
     assert "Nothing to judge" in one.get(case).text
+
+
+def test_evidence_says_what_was_looked_for_and_what_was_not_found() -> None:
+    found = {"missing": ["a date"], "found": ["a name"]}
+    assert list_paths(found) == [("output", "a date", "not found"), ("output", "a name", "found")]
+    assert list_paths({**found, "more": 1}) == []
+    assert list_paths({"missing": 1, "found": []}) == []
+    assert list_paths({"paths": [{"path": "$.a", "expected": 1}], **found}) == [("$.a", "1", "nothing")]

@@ -1,6 +1,6 @@
 """The places that a criterion's evidence names, as rows of path, expected and found."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -22,7 +22,15 @@ def list_paths(details: Mapping[str, Any]) -> list[tuple[str, str, str]]:
                 rows.append((str(path), _plain(expected), _plain(found)))
         elif isinstance(entry, str):
             rows.append((entry, "", ""))
-    return rows
+    return rows or [*_missing(details)]
+
+
+def _missing(details: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """What was looked for in the output, and whether it is there: of patterns, words and keywords."""
+    missing, found = details.get("missing"), details.get("found")
+    if {*details} == {"missing", "found"} and isinstance(missing, list | tuple) and isinstance(found, list | tuple):
+        yield from (("output", _plain(one), "not found") for one in missing)
+        yield from (("output", _plain(one), "found") for one in found)
 
 
 # Any: JSON.

@@ -158,6 +158,8 @@ async def show_outcome(request: PageRequest, outcome_id: FromPath[str]) -> Respo
     pieces: list[TextPiece] = text_difference(text, expected) if text is not None and expected is not None else []
     return request.show(
         "outcome.html",
+        # A case belongs to its evaluation, and the menu says so.
+        here=None if view.evaluation is None else f"/evaluations/{view.evaluation.id}",
         view=view,
         result=result,
         answer=_answer(view),
