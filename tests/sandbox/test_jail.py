@@ -15,7 +15,7 @@ import pytest
 
 from meruit.errors import Failure, SandboxError
 from meruit.sandbox import confine, jail
-from meruit.sandbox.jail import Jail
+from meruit.sandbox.jail import PLAIN, FullPython, Jail
 from meruit.sandbox.sandbox import Sandbox
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the jail is Linux's")
@@ -28,9 +28,9 @@ LONG_MS = 60_000
 
 
 @pytest.fixture(scope="module")
-def kept(full: Sandbox) -> Iterator[Jail]:
-    """One jail without a pool around it."""
-    made = Jail(256)
+def kept(full: Sandbox) -> Iterator[FullPython]:
+    """One worker without a pool around it."""
+    made = FullPython(256)
     yield made
     made.close()
 
@@ -43,14 +43,14 @@ def own(full: Sandbox) -> Iterator[Jail]:
     made.close()
 
 
-def failure(kept: Jail, code: str, timeout_ms: int = LONG_MS) -> tuple[Failure, str]:
+def failure(kept: FullPython, code: str, timeout_ms: int = LONG_MS) -> tuple[Failure, str]:
     with pytest.raises(SandboxError) as raised:
         kept.run(code, CONTEXT, timeout_ms)
     kept.renew()
     return raised.value.failure, str(raised.value)
 
 
-def numbers(kept: Jail, code: str) -> dict[str, float]:
+def numbers(kept: FullPython | Jail, code: str) -> dict[str, float]:
     try:
         return kept.run(code, CONTEXT, LONG_MS)
     finally:
@@ -167,6 +167,64 @@ def test_nothing_survives_a_call(full: Sandbox, metric: Write) -> None:
         assert full.execute_sync(code, {}, LONG_MS) == {"metrics": {"seen": 0}}
 
 
+MEDDLING = """
+import builtins, ctypes, json, os, random, sys, time
+def metric(input, output, metadata):
+    chance, text = random.random(), json.dumps.__doc__
+    seen = [
+        hasattr(builtins, 'mark'), hasattr(json, 'mark'), 'mark' in sys.modules, 'mark' in os.environ,
+        text.startswith('xxxxxxxx'), os.getpid() != 1, time.time() != 946684800, json.loads('1') != 1,
+    ]
+    builtins.mark = json.mark = sys.modules['mark'] = 1
+    os.environ['mark'] = '1'
+    json.loads = time.time = os.getpid = random.random = lambda *_: 99
+    # Past the interpreter: memory that all children share until one of them writes to it.
+    ctypes.memset(id(text) + sys.getsizeof(text) - len(text) - 1, ord('x'), 8)
+    return {'seen': sum(seen), 'written': int(text.startswith('xxxxxxxx')), 'chance': chance}
+"""
+
+
+@pytest.mark.parametrize("loaded", ["", "import numpy\n"])
+def test_a_call_changes_nothing_for_children_made_before_or_after_it(kept: FullPython, loaded: str) -> None:
+    found = [numbers(kept, loaded + MEDDLING) for _ in range(4)]
+    assert (found[0]["seen"], found[0]["written"]) == (0, 1)
+    assert all(other == found[0] for other in found)
+
+
+def test_no_call_is_given_the_process_of_another(own: Jail) -> None:
+    # The real number of the process; `os.getpid` is fixed.
+    code = "import ctypes\ndef metric(**_): return {'pid': ctypes.CDLL(None).getpid()}"
+    seen = [numbers(own, code)["pid"] for _ in range(6)]
+    assert len(set(seen)) == len(seen)
+
+
+def test_numpy_is_loaded_only_for_code_that_names_it(kept: FullPython) -> None:
+    count = "import sys\ndef metric(**_): return {'a': sum(name.startswith('num' 'py') for name in sys.modules)}"
+    assert numbers(kept, count) == {"a": 0}
+    if "numpy" in jail.engine():
+        assert numbers(kept, f"{count}  # numpy")["a"] > 0
+
+
+def test_a_worker_killed_early_starts_no_living_jail(full: Sandbox, metric: Write) -> None:
+    made = FullPython(64)
+    made.kill()
+    try:
+        with pytest.raises(SandboxError) as raised:
+            made.run(metric("while True: pass"), CONTEXT, LONG_MS)
+        assert raised.value.failure is Failure.SANDBOX_UNAVAILABLE
+    finally:
+        made.close()
+    assert gone(made._jails[PLAIN]._zygote.pid)
+
+
+def test_a_worker_without_calls_has_nothing_to_renew() -> None:
+    made = FullPython(64)
+    made.renew()
+    made.kill()
+    made.close()
+    assert made._jails == {}
+
+
 # What a child may say on its one line, forged.
 
 FORGED = (
@@ -192,14 +250,16 @@ FORGED = (
         ("answer(4, 1, b'\\xff \\xff\\xff')", Failure.CRASHED, "�"),
     ],
 )
-def test_a_forged_answer_is_worth_no_more_than_its_bytes(kept: Jail, deed: str, expected: Failure, why: str) -> None:
+def test_a_forged_answer_is_worth_no_more_than_its_bytes(
+    kept: FullPython, deed: str, expected: Failure, why: str
+) -> None:
     timeout_ms = SHORT_MS if expected is Failure.TIMEOUT else LONG_MS
     found, message = failure(kept, f"{FORGED}{deed}\nos._exit(0)\n", timeout_ms)
     assert found is expected
     assert why in message
 
 
-def test_numbers_that_code_writes_itself_are_still_only_numbers(kept: Jail) -> None:
+def test_numbers_that_code_writes_itself_are_still_only_numbers(kept: FullPython) -> None:
     assert numbers(kept, FORGED + "answer(7, 0, b'{\"a\":1}')\n") == {"a": 1}
 
 
@@ -250,20 +310,22 @@ FROZEN = 946_684_800
 
 
 @pytest.fixture(scope="module")
-def zygotes(full: Sandbox) -> Iterator[list[Jail]]:
+def zygotes(full: Sandbox) -> Iterator[list[FullPython]]:
     """Two zygotes, started in different surroundings."""
     with pytest.MonkeyPatch.context() as surroundings:
-        made = [Jail(256)]
+        made = [FullPython(256)]
         for name, value in {"TZ": "Asia/Tokyo", "LC_ALL": "de_DE.UTF-8", "PYTHONHASHSEED": "7", "HOME": "/"}.items():
             surroundings.setenv(name, value)
-        made.append(Jail(128))
+        made.append(FullPython(128))
     yield made
     for each in made:
         each.close()
 
 
 @pytest.mark.parametrize("source", [*SAME, *NUMPY])
-def test_chance_time_and_place_are_the_same_for_every_call(zygotes: list[Jail], metric: Write, source: str) -> None:
+def test_chance_time_and_place_are_the_same_for_every_call(
+    zygotes: list[FullPython], metric: Write, source: str
+) -> None:
     if source in NUMPY:
         pytest.importorskip("numpy")
     code = metric({**SAME, **NUMPY}[source], "return {'r': r}")
@@ -272,12 +334,12 @@ def test_chance_time_and_place_are_the_same_for_every_call(zygotes: list[Jail], 
 
 
 @pytest.mark.parametrize("source", ["time", "time_ns", "monotonic", "gmtime", "localtime", "sleep", "now", "now there"])
-def test_there_is_one_moment(kept: Jail, metric: Write, source: str) -> None:
+def test_there_is_one_moment(kept: FullPython, metric: Write, source: str) -> None:
     assert numbers(kept, metric(SAME[source], "return {'r': r}")) == {"r": FROZEN}
 
 
 @pytest.mark.parametrize("source", CLOCKS)
-def test_every_clock_shows_the_fixed_time(kept: Jail, metric: Write, source: str) -> None:
+def test_every_clock_shows_the_fixed_time(kept: FullPython, metric: Write, source: str) -> None:
     code, year = CLOCKS[source]
     if "numpy" in source:
         pytest.importorskip("numpy")
@@ -285,7 +347,7 @@ def test_every_clock_shows_the_fixed_time(kept: Jail, metric: Write, source: str
 
 
 @pytest.mark.parametrize("source", ["uuid.getnode()", "uuid.uuid1().int % 2**50", "uuid.uuid1().clock_seq"])
-def test_ids_made_of_time_and_place_are_the_same_for_every_call(kept: Jail, metric: Write, source: str) -> None:
+def test_ids_made_of_time_and_place_are_the_same_for_every_call(kept: FullPython, metric: Write, source: str) -> None:
     code = metric("import uuid", f"return {{'r': {source}}}")
     # Chance alone makes a few of them equal, and never so many.
     assert len({numbers(kept, code)["r"] for _ in range(6)}) == 1
@@ -311,7 +373,7 @@ def test_ids_made_of_time_and_place_are_the_same_for_every_call(kept: Jail, metr
         "time.strftime('%Y', time.gmtime(0)) == '1970'",
     ],
 )
-def test_dates_are_as_everywhere(kept: Jail, metric: Write, claim: str) -> None:
+def test_dates_are_as_everywhere(kept: FullPython, metric: Write, claim: str) -> None:
     code = metric("import copy, time, datetime as dt", f"return {{'holds': int({claim})}}")
     assert numbers(kept, code) == {"holds": 1}
 

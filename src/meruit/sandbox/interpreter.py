@@ -51,41 +51,51 @@ MAX_SUSPENSIONS = 10
 PROBE = "not a parameter"
 """No function can have a parameter of this name, so calling with it tests the others and runs nothing."""
 
-# User code has its own globals, so it cannot overwrite the names of this wrapper. The answer, a result or an error, is
-# cut to one character more than the host accepts. Without a context, the code is loaded and its parameters are tested.
+# User code has its own globals, so it cannot overwrite the names of a script around it. The answer, a result or an
+# error, is cut to one character more than the host accepts. The interpreter parses the script for each call, so it is
+# short: what went wrong is told by the step at which it did.
 SPACE = 'space = {"__name__": "metric", "print": lambda *what, **how: None}'
-WRAPPER = f"""
-import json
-{SPACE}
-answer = ""
-try:
-    exec(code, space)
-    if "metric" not in space:
-        answer = "!Undefined"
-    elif context:
-        found = space["metric"](**json.loads(context))
-    else:
-        found = {{}}
-        try:
-            space["metric"](input={{}}, output={{}}, metadata={{}}, **{{{PROBE!r}: 0}})
-        except BaseException as problem:
-            said = str(problem)
-            wrong = said.startswith("metric() ") or said.endswith("object is not callable")
-            if isinstance(problem, TypeError) and wrong and {PROBE!r} not in said:
-                raise
+RAISED, UNDEFINED_METRIC, UNNAMED, REJECTED = "!", "?", "#", "="
+"""First character of an answer that is an error, by the step that failed; JSON never begins with one of them."""
+CUT = f"""
 except BaseException as problem:
-    answer = "!" + type(problem).__name__ + ": " + str(problem)
-if not answer and isinstance(found, dict) and [name for name in found if not isinstance(name, str)]:
-    answer = "=a metric's name must be text"
-if not answer:
-    try:
-        answer = json.dumps(found)
-    except BaseException as problem:
-        answer = "=" + str(problem)
+    answer = step + type(problem).__name__ + ": " + str(problem)
 answer[:{MAX_RESULT_BYTES + 1}]
 """
-RAISED, REJECTED = "!", "="
-"""First character of an answer that is an error; JSON never begins with it."""
+MEASURE = f"""
+import json
+{SPACE}
+step = {RAISED!r}
+try:
+    exec(code, space)
+    step = {UNDEFINED_METRIC!r}
+    metric = space["metric"]
+    step = {RAISED!r}
+    found = metric(**json.loads(context))
+    if isinstance(found, dict):
+        step = {UNNAMED!r}
+        "".join(found)
+    step = {REJECTED!r}
+    answer = json.dumps(found)
+{CUT}"""
+LOAD = f"""
+{SPACE}
+step = {RAISED!r}
+answer = "{{}}"
+try:
+    exec(code, space)
+    step = {UNDEFINED_METRIC!r}
+    metric = space["metric"]
+    step = {RAISED!r}
+    try:
+        metric(input={{}}, output={{}}, metadata={{}}, **{{{PROBE!r}: 0}})
+    except BaseException as problem:
+        said = str(problem)
+        wrong = said.startswith("metric() ") or said.endswith("object is not callable")
+        if isinstance(problem, TypeError) and wrong and {PROBE!r} not in said:
+            raise
+{CUT}"""
+"""Without a context, the code is loaded and its parameters are tested."""
 BARE = f"""
 import json
 {SPACE}
@@ -133,16 +143,22 @@ class Interpreter:
         """The metrics of one call, in a session that no other call has seen."""
         given = {"code": code, "context": context.decode()}
         start = time.monotonic()
-        answer = self._run_script(WRAPPER, given, timeout_ms)
+        answer = self._run_script(MEASURE if context else LOAD, given, timeout_ms)
         if not isinstance(answer, str):
             raise SandboxError(Failure.RESULT_REJECTED, "the result is not JSON")
-        if answer.startswith(REJECTED):
-            raise SandboxError(Failure.RESULT_REJECTED, to_one_line(answer.removeprefix(REJECTED)))
-        if answer.startswith(RAISED):
+        step, complaint = answer[:1], answer[1:]
+        if step == REJECTED:
+            # Without the name of the exception.
+            raise SandboxError(Failure.RESULT_REJECTED, to_one_line(complaint.partition(": ")[2]))
+        if step == UNNAMED and complaint.startswith("TypeError"):
+            raise SandboxError(Failure.RESULT_REJECTED, "a metric's name must be text")
+        if step == UNDEFINED_METRIC and complaint.startswith("KeyError"):
+            raise SandboxError(Failure.UNSUPPORTED_CONSTRUCT, explain_top_level_code(UNDEFINED))
+        if step in (RAISED, UNDEFINED_METRIC, UNNAMED):
             # Run again where both runs fit in the time limit, which a busy machine does not change as a rule.
             fits = (time.monotonic() - start) * 2_000 < timeout_ms
             where = self._line_of(given, timeout_ms) if fits and len(answer) <= MAX_RESULT_BYTES else ""
-            raise _explain_error(to_one_line(answer.removeprefix(RAISED)), timeout_ms, where)
+            raise _explain_error(to_one_line(complaint), timeout_ms, where)
         return read_answer(answer.encode())
 
     # Any: the value of user code.
@@ -262,8 +278,6 @@ def _explain_error(complaint: str, timeout_ms: int, where: str) -> SandboxError:
     """Map the interpreter's error to one of our failures."""
     complaint = _PLACE.sub(r"(line \1)", complaint)
     kind, _, message = complaint.partition(": ")
-    if kind == "Undefined":
-        return SandboxError(Failure.UNSUPPORTED_CONSTRUCT, explain_top_level_code(UNDEFINED))
     if explain_top_level_code(complaint) != complaint:
         return SandboxError(Failure.CRASHED, explain_top_level_code(f"{complaint}{where}"), where)
     if kind in UNSUPPORTED or _is_missing_feature(kind, message):

@@ -1,4 +1,8 @@
-"""The `python-full` tier on the host's side: a confined zygote process that forks a sealed child for each call."""
+"""The `python-full` tier on the host's side: a confined zygote process that forks a sealed child for each call.
+
+A fork copies the page tables of all that its zygote loaded, and numpy doubles them. So code that does not name numpy
+runs in children of a zygote without it.
+"""
 
 import array
 import contextlib
@@ -39,6 +43,10 @@ ENVIRONMENT = {
     "MALLOC_ARENA_MAX": "1",
 }
 SIGXCPU, SIGSEGV = 24, 11
+PLAIN, NUMERIC, EXPRESSION = "python", "numpy", "expr"
+"""What a zygote loads: the standard library; that and numpy; the evaluator of expressions."""
+PRELOADED = {PLAIN: (), NUMERIC: ("numpy",), EXPRESSION: ("cel_expr_python", "orjson")}
+"""The installed packages that each of them needs."""
 
 
 @cache
@@ -62,10 +70,51 @@ def _forget() -> None:
 os.register_at_fork(after_in_child=_forget)
 
 
+class FullPython:
+    """CPython in a jail without numpy, and in one with it for code that names it; each starts when it is needed."""
+
+    def __init__(self, memory_limit_mb: int) -> None:
+        self._memory_limit_mb = memory_limit_mb
+        self._jails: dict[str, Jail] = {}
+        self._used: Jail | None = None
+        self._killed = False
+
+    def run(self, code: str, context: bytes, timeout_ms: int) -> dict[str, float]:
+        """Run one call in a process that no other call has used, and return its metrics."""
+        self._used = self._jail_for(code)
+        return self._used.run(code, context, timeout_ms)
+
+    def renew(self) -> None:
+        """Prepare the jail that was used for its next call."""
+        used, self._used = self._used, None
+        if used is not None:
+            used.renew()
+
+    def kill(self) -> None:
+        """End the processes at once; from any thread, while a call may be running."""
+        self._killed = True
+        for jail in list(self._jails.values()):
+            jail.kill()
+
+    def close(self) -> None:
+        """End both zygotes and their children."""
+        for jail in self._jails.values():
+            jail.close()
+
+    def _jail_for(self, code: str) -> "Jail":
+        loaded = NUMERIC if "numpy" in code else PLAIN
+        if loaded not in self._jails:
+            self._jails[loaded] = Jail(self._memory_limit_mb, loaded)
+            if self._killed:
+                # It started too late to be killed with the other.
+                self._jails[loaded].kill()
+        return self._jails[loaded]
+
+
 class Jail:
     """A zygote, and a child of it ready for the next call."""
 
-    def __init__(self, memory_limit_mb: int, language: str = "python") -> None:
+    def __init__(self, memory_limit_mb: int, language: str = PLAIN) -> None:
         try:
             confine.machine()
         except ConfinementError as refused:
@@ -73,7 +122,7 @@ class Jail:
         self._control, theirs = _control_socket_pair()
         self._channel: socket.socket | None = None
         self._count = 0
-        folders = _install_folders("cel_expr_python", "orjson") if language == "expr" else _install_folders("numpy")
+        folders = _install_folders(*PRELOADED[language])
         code = (
             f"import sys; sys.path.append({str(Path(__file__).parents[2])!r}); from meruit.sandbox.zygote import main; "
             f"main({theirs.fileno()}, {memory_limit_mb}, {language!r}, {folders!r})"

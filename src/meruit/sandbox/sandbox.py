@@ -156,11 +156,11 @@ class Sandbox:
 def _new_worker(tier: Tier, memory_limit_mb: int) -> Worker:
     match tier:
         case Tier.EXPR:
-            return jail.Jail(memory_limit_mb, "expr")
+            return jail.Jail(memory_limit_mb, jail.EXPRESSION)
         case Tier.PYTHON:
             return interpreter.Interpreter(memory_limit_mb)
         case Tier.PYTHON_FULL:
-            return jail.Jail(memory_limit_mb)
+            return jail.FullPython(memory_limit_mb)
 
 
 def _admit(code: str) -> None:

@@ -143,7 +143,7 @@ def _prepare(language: str, folders: list[str]) -> Run:
     else:
         for name in STANDARD:
             importlib.import_module(name)
-        for name in NUMERIC:
+        for name in NUMERIC if language == "numpy" else ():
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
         run = _run_metric
