@@ -12,6 +12,7 @@ from meruit.judge.plan import Plan, Trait, compile_plan
 from meruit.judge.verdict import Circumstances, _judge, _own_reasons, _summarize, conclude
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evidence import Checked, Evidence, Measured, Missing, Provenance, Skipped
+from meruit.model.kinds import MetricType
 from meruit.model.verdict import VerificationResult
 
 WHEN = Circumstances("c", datetime(2026, 1, 1, tzinfo=UTC), "in", "out", None, {"engine": "1"})
@@ -20,12 +21,44 @@ conditions = st.sampled_from(
         {"metric_type": "numeric", "comparison": "gte", "threshold": 0.5},
         {"metric_type": "count", "comparison": "in_range", "threshold": {"min": 1, "max": 3}},
         {"metric_type": "contains", "comparison": "contains_all", "threshold": ["a", "b"]},
+        {"metric_type": "numeric", "comparison": "gt", "threshold": 0.5},
+        {"metric_type": "numeric", "comparison": "lt", "threshold": -0.0},
+        {"metric_type": "latency", "comparison": "lte", "threshold": 1},
+        {"metric_type": "numeric", "comparison": "neq", "threshold": 1},
+        {"metric_type": "numeric", "comparison": "eq", "threshold": 0.5, "tolerance": 0.5},
+        {"metric_type": "numeric", "comparison": "in_range", "threshold": {"min": None, "max": 0.5}},
+        {"metric_type": "contains", "comparison": "contains_any", "threshold": "a"},
+        {"metric_type": "percentage", "comparison": "gte", "threshold": 50, "scale": "percent"},
+        {"metric_type": "boolean", "comparison": "neq", "threshold": True},
         {"metric_type": "percentage", "comparison": "eq", "threshold": 1},
         {"metric_type": "custom", "comparison": "eq", "threshold": "yes"},
         {"assert": "resource-exists"},
     ]
 )
-values = st.sampled_from([0, 1, 2, 7, 0.0, -0.0, 0.5, 1.0, math.nan, math.inf, 2**60, True, "yes", "a b", ["a"], []])
+NEAR = (0.0, 0.5, 1.0, 3.0, 100.0, float(2**53))
+"""Thresholds and ends of domains, of which the neighbours decide too."""
+odd = [
+    -0.0,
+    7,
+    50,
+    math.nan,
+    math.inf,
+    -math.inf,
+    2**53,
+    2**53 + 1,
+    -(2**60),
+    10**400,
+    True,
+    False,
+    "yes",
+    "a b",
+    ["a"],
+]
+values = st.sampled_from(
+    [*odd, []]
+    + [int(number) for number in NEAR]
+    + [one for number in NEAR for one in (number, math.nextafter(number, 0), math.nextafter(number, math.inf))]
+)
 details = st.sampled_from([None, {}, {"found": ["a"]}])
 found = st.one_of(
     values,
@@ -35,7 +68,7 @@ found = st.one_of(
     st.just(Skipped("not asked")),
 )
 extras = st.fixed_dictionaries(
-    {"weight": st.sampled_from([1, 2.5])},
+    {"weight": st.sampled_from([1, 2.5, 0])},
     optional={"bonus": st.just(2), "penalty": st.just(0.5), "required": st.booleans(), "axis": st.just("x")},
 )
 
@@ -65,8 +98,12 @@ def test_quick_judging_equals_judging_each_by_itself(
         {**condition, **extra} | ({} if "assert" in condition else {"metric": f"m{number}"})
         for number, (condition, extra, _, _) in enumerate(cases)
     ]
+    # Some weight there must be.
+    criteria[0]["weight"] = criteria[0]["weight"] or 1
     whole = {"criteria": criteria, "aggregation": aggregation}
-    plan = compile_plan(SuccessCriteria.model_validate(whole), lambda _name: Trait())
+    # A metric of our own counts in fractions; of another's numbers, the criterion gives the scale.
+    own = Trait(MetricType.ACCURACY, Provenance.COMPUTED)
+    plan = compile_plan(SuccessCriteria.model_validate(whole), lambda name: own if name == "m0" else Trait())
     for evidence in ([first for _, _, first, _ in cases], [second for _, _, _, second in cases]):
         quick = conclude(plan, evidence, WHEN)
         assert msgspec.json.encode(quick) == msgspec.json.encode(judge_each(plan, evidence))

@@ -227,8 +227,9 @@ def test_the_evidence_of_a_result_is_what_was_found(plan: Plan) -> None:
 
 
 def test_evidence_that_does_not_fit_the_plan_is_refused(plan: Plan) -> None:
-    with pytest.raises(ValueError, match="shorter"):
-        conclude(plan, EVIDENCE[:-1], Circumstances("c", WHEN))
+    for other in (EVIDENCE[:-1], [*EVIDENCE, 1.0]):
+        with pytest.raises(ValueError, match=f"{len(other)} pieces"):
+            conclude(plan, other, Circumstances("c", WHEN))
 
 
 def test_a_digest_follows_the_meaning_of_the_criteria() -> None:

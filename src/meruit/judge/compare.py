@@ -146,24 +146,29 @@ def domain_of(kind: MetricType) -> FloatInterval:
     return FloatInterval(-LARGEST_FLOAT, LARGEST_FLOAT)
 
 
+def usual_numbers(bracket: Bracket) -> tuple[FloatInterval, FloatInterval]:
+    """The floats and the integers that need no further look; no interval contains NaN or infinity."""
+    low, high, _ = bracket.possible
+    floats = FloatInterval(math.inf, -math.inf) if bracket.whole else FloatInterval(low, high)
+    return floats, FloatInterval(max(low, -EXACT_INTEGERS), min(high, EXACT_INTEGERS))
+
+
 def _numeric_test(bracket: Bracket, blame: Fault) -> Test:
     low, high, negated = bracket.meets
-    possible_low, possible_high, _ = possible = bracket.possible
-    whole = bracket.whole
-    smallest, largest = max(possible_low, -EXACT_INTEGERS), min(possible_high, EXACT_INTEGERS)
+    (float_low, float_high, _), (integer_low, integer_high, _) = usual_numbers(bracket)
 
     def test(value: Any) -> bool | Missing:
-        # The usual cases first: NaN and infinity fall through, because no domain contains them.
+        # The usual cases first.
         if value.__class__ is float:
-            usual = possible_low <= value <= possible_high and not whole
+            usual = float_low <= value <= float_high
         else:
-            usual = value.__class__ is int and smallest <= value <= largest
+            usual = value.__class__ is int and integer_low <= value <= integer_high
         if usual:
             return (low <= value <= high) is not negated
         number = _as_number(value, blame, yes_or_no=bracket.yes_or_no)
         if isinstance(number, Missing):
             return number
-        impossible = _find_impossible(number, possible, bracket.kind, blame, whole=whole)
+        impossible = _find_impossible(number, bracket.possible, bracket.kind, blame, whole=bracket.whole)
         return impossible if impossible is not None else (low <= number <= high) is not negated
 
     return test

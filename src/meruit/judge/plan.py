@@ -4,11 +4,12 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
+from msgspec.structs import force_setattr
 
-from meruit.judge.compare import Bracket, Test, bracket, compile_test, value_scale
+from meruit.judge.compare import Bracket, Test, bracket, compile_test, usual_numbers, value_scale
 from meruit.model.canonical import canonical
 from meruit.model.criterion import SuccessCriteria, SuccessCriterion
 from meruit.model.evidence import Fault, Provenance
@@ -74,14 +75,8 @@ class CriterionRule(msgspec.Struct, frozen=True):
     """What a result says where it is not met."""
 
 
-class QuickRule(NamedTuple):
-    """What judging a number needs of a rule, in one tuple: looking up fields takes as long as comparing."""
-
-    test: Test
-    copy_met: Callable[[], CriterionResult]
-    copy_not: Callable[[], CriterionResult]
-    threshold: Any
-    """A list or mapping, of which each result gets a copy; None for any other."""
+Quick = Callable[[Any], CriterionResult | None]
+"""The result of a usual number; None for any other evidence, which has to be looked at."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -104,8 +99,8 @@ class Plan(msgspec.Struct, frozen=True):
     """The criteria in canonical form."""
     digest: str
     """SHA-256 of the canonical form."""
-    quick: tuple[QuickRule | None, ...]
-    """For each rule; None for an assertion."""
+    quick: tuple[Quick, ...]
+    """What judges a usual number, for each rule."""
     outcome_cache: dict[tuple[Status, ...], VerificationResult]
     """Cache of results by the statuses of the criteria, to be copied; not part of the plan's meaning."""
 
@@ -223,13 +218,35 @@ def _rule(
     )
 
 
-def _quick(rule: CriterionRule) -> QuickRule | None:
-    if rule.test is None:
-        return None
+def _quick(rule: CriterionRule) -> Quick:
+    """The rule as one function over local values: looking up fields takes as long as comparing."""
+    if rule.bracket is None:
+        return _never
+    (low, high, negated), (floats, integers) = rule.bracket.meets, usual_numbers(rule.bracket)
+    (float_low, float_high, _), (integer_low, integer_high, _) = floats, integers
+    copy_inside, copy_outside = rule.when_met.__copy__, rule.when_not.__copy__
+    if negated:
+        copy_inside, copy_outside = copy_outside, copy_inside
     threshold = rule.threshold if rule.shared else None
-    return QuickRule(
-        test=rule.test, copy_met=rule.when_met.__copy__, copy_not=rule.when_not.__copy__, threshold=threshold
-    )
+
+    def judge(value: Any) -> CriterionResult | None:
+        if value.__class__ is float:
+            if not float_low <= value <= float_high:
+                return None
+        elif value.__class__ is not int or not integer_low <= value <= integer_high:
+            return None
+        result = copy_inside() if low <= value <= high else copy_outside()
+        force_setattr(result, "value", value)
+        if threshold is not None:
+            # A list or mapping: each result gets its own.
+            force_setattr(result, "threshold", threshold.copy())
+        return result
+
+    return judge
+
+
+def _never(_value: Any) -> None:
+    """Of text and of an assertion, no number is judged."""
 
 
 def _trait(criterion: SuccessCriterion, trait: Callable[[str], Trait]) -> Trait:

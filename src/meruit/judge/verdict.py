@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -44,62 +44,47 @@ class Circumstances(msgspec.Struct, frozen=True):
 
 def conclude(plan: Plan, evidence: Sequence[Evidence], circumstances: Circumstances) -> VerificationResult:
     """Judge one work: one piece of evidence for each criterion, in the plan's order."""
+    if len(evidence) != len(plan.rules):
+        raise ValueError(f"{len(evidence)} pieces of evidence for {len(plan.rules)} criteria")
     results: list[CriterionResult] = []
     bare = True
-    for rule, quick, found in zip(plan.rules, plan.quick, evidence, strict=True):
-        # The usual cases, a bare number and a number with details, without a call of their own. Any, for speed: a
-        # narrowing that the type checker follows would look at the evidence twice.
-        value: Any = found
-        details = None
-        if value.__class__ is Measured and value.provenance is None:
-            bare, details, value = False, value.details, value.value
-        if (value.__class__ is float or value.__class__ is int) and quick is not None:
-            test, copy_met, copy_not, threshold = quick
-            met = test(value)
-            if met is True or met is False:
-                judged = copy_met() if met else copy_not()
-                force_setattr(judged, "value", value)
-                if threshold is not None:
-                    force_setattr(judged, "threshold", threshold.copy())
-                if details is not None:
-                    force_setattr(judged, "details", details)
-                results.append(judged)
-                continue
-        bare = False
-        results.append(_judge(rule, found))
+    # The usual cases, a bare number and a number with details, without a look at the rule.
+    for rule, quick, found in zip(plan.rules, plan.quick, evidence):  # noqa: B905 - counted above
+        judged = quick(found)
+        if judged is None:
+            bare = False
+            if found.__class__ is Measured and found.provenance is None:
+                judged = quick(found.value)
+                if judged is None:
+                    judged = _judge(rule, found)
+                elif found.details is not None:
+                    force_setattr(judged, "details", found.details)
+            else:
+                judged = _judge(rule, found)
+        results.append(judged)
     outcome = _outcome(plan, results)
     slots = plan.slots
-    # By position: by name it takes several times as long. Each result gets lists and mappings of its own, so that
-    # changing one does not change another.
-    return VerificationResult(
-        contract_id=circumstances.contract_id,
-        success=outcome.success,
-        # Bare numbers are the values.
-        metrics=cast("dict[str, Value]", dict(zip(slots, evidence, strict=True)))
+    # Bare numbers are the values.
+    metrics = (
+        dict(zip(slots, evidence))  # noqa: B905 - as above
         if bare
-        else {slot: one.value for slot, one in zip(slots, results, strict=True) if one.value is not None},
-        criterion_results=results,
-        weighted_score=outcome.weighted_score,
-        bonus=outcome.bonus,
-        penalty=outcome.penalty,
-        governance_flags=[],
-        verified_at=circumstances.verified_at,
-        verdict=outcome.verdict,
-        score=outcome.score,
-        exact=outcome.exact,
-        axes=outcome.axes.copy(),
-        bounds=outcome.bounds,
-        coverage=outcome.coverage,
-        reasons=_own_reasons(outcome.reasons, results) if outcome.reasons else [],
-        governance=outcome.governance,
-        criteria_digest=outcome.criteria_digest,
-        input_digest=circumstances.input_digest,
-        output_digest=circumstances.output_digest,
-        metadata_digest=circumstances.metadata_digest,
-        versions=circumstances.versions,
-        bonus_micros=outcome.bonus_micros,
-        penalty_micros=outcome.penalty_micros,
+        else {slot: one.value for slot, one in zip(slots, results, strict=True) if one.value is not None}
     )
+    # A copy with what is the work's own, because building a result takes several times as long. Each result gets lists
+    # and mappings of its own, so that changing one does not change another.
+    result = outcome.__copy__()
+    force_setattr(result, "contract_id", circumstances.contract_id)
+    force_setattr(result, "metrics", metrics)
+    force_setattr(result, "criterion_results", results)
+    force_setattr(result, "governance_flags", [])
+    force_setattr(result, "verified_at", circumstances.verified_at)
+    force_setattr(result, "axes", outcome.axes.copy())
+    force_setattr(result, "reasons", _own_reasons(outcome.reasons, results) if outcome.reasons else [])
+    force_setattr(result, "input_digest", circumstances.input_digest)
+    force_setattr(result, "output_digest", circumstances.output_digest)
+    force_setattr(result, "metadata_digest", circumstances.metadata_digest)
+    force_setattr(result, "versions", circumstances.versions)
+    return result
 
 
 def _outcome(plan: Plan, results: Sequence[CriterionResult]) -> VerificationResult:

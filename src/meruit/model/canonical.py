@@ -124,16 +124,20 @@ def payload_digest(payload: Any) -> str | None:
     """SHA-256 of a payload's sorted JSON; None when it is not JSON at all."""
     if payload.__class__ is dict and not payload:
         return EMPTY_DIGEST
-    # As `payload_bytes` does, whose calls would take as long as the hashing of a small payload.
+    return write_and_digest(payload)[1]
+
+
+def write_and_digest(payload: Any) -> tuple[bytes | None, str | None]:
+    """A payload as `strict_bytes` writes it, or None where that refuses; and its `payload_digest`."""
+    # As `strict_bytes` does, whose calls would take as long as the hashing of a small payload.
     try:
-        written: bytes | None = write_large(payload) if IN_SLICES.get() else dumps(payload, option=_PLAIN)
-        if written is not None and b"null" in written and _holds_nan(payload):
-            return None
+        written = write_large(payload) if IN_SLICES.get() else dumps(payload, option=_PLAIN)
+        if b"null" in written and _holds_nan(payload):
+            return None, None
     except (TypeError, RecursionError):
-        written = _slow_bytes(payload)
-    if written is None:
-        return None
-    return sha256(written).hexdigest() if len(written) <= LOCKED_BYTES else hex_digest(written)
+        slow = _slow_bytes(payload)
+        return None, None if slow is None else hex_digest(slow)
+    return written, sha256(written).hexdigest() if len(written) <= LOCKED_BYTES else hex_digest(written)
 
 
 EMPTY_DIGEST = sha256(b"{}").hexdigest()

@@ -17,7 +17,7 @@ from meruit.judge.governance import add_answer
 from meruit.judge.verdict import Circumstances, conclude
 from meruit.metrics.custom import CustomExtractor
 from meruit.metrics.support.extractor import MetricExtractor, MetricService, version_of
-from meruit.model.canonical import hex_digest, payload_digest
+from meruit.model.canonical import payload_digest, write_and_digest
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evidence import Evidence, Fault, Provenance
 from meruit.model.governance import (
@@ -146,8 +146,8 @@ class VerificationEngine:
         self._patience_s = patience_s
         self._cache: ResultCache[Any] = ResultCache(cache_ttl_s, timer)
         self._compiled = LruCache[int, tuple[SuccessCriteria, CompiledCriteria]](MAX_COMPILED)
-        self._accepted: CompiledCriteria | None = None
-        """The criteria that were used last, which need not be examined again."""
+        self._last: tuple[object, CompiledCriteria] | None = None
+        """The criteria that were used last, which need not be looked up again, and what they compile to."""
 
     @property
     def extractors(self) -> dict[str, MetricExtractor]:
@@ -275,8 +275,9 @@ class VerificationEngine:
 
     def _compile_once(self, criteria: SuccessCriteria | Mapping[str, Any] | CompiledCriteria) -> CompiledCriteria:
         """Compiled criteria; a set that was seen before is not compiled again."""
-        if criteria is self._accepted and self._accepted is not None:
-            return self._accepted
+        last = self._last
+        if last is not None and last[0] is criteria:
+            return last[1]
         if isinstance(criteria, CompiledCriteria):
             strange = not self.extractors.keys() >= {*criteria.owners} - criteria.custom.keys() - criteria.asked.keys()
             # Another engine may allow other code, and more of it.
@@ -285,17 +286,17 @@ class VerificationEngine:
                 raise VerificationRefusal(
                     ReasonCode.BAD_INPUT, "these criteria were compiled by another engine; compile them here"
                 )
-            self._accepted = criteria
+            self._last = (criteria, criteria)
             return criteria
         if not isinstance(criteria, SuccessCriteria):
             return self.compile(criteria)
         known = self._compiled.get(id(criteria))
         # Another object may take over the id once the first is gone; holding the object rules that out.
-        if known is not None and known[0] is criteria:
-            return known[1]
-        compiled = self.compile(criteria)
-        self._compiled.put(id(criteria), (criteria, compiled))
-        return compiled
+        if known is None or known[0] is not criteria:
+            known = (criteria, self.compile(criteria))
+            self._compiled.put(id(criteria), known)
+        self._last = known
+        return known[1]
 
     async def _answers(self, compiled: CompiledCriteria, work: Work, digests: Digests) -> dict[str, Any]:
         """What the extractors that must be awaited say, each for itself."""
@@ -493,9 +494,8 @@ def _parts(work: Work) -> tuple[Any, Any, Any]:
 
 def _digests(work: Work) -> Digests:
     # Metrics that need the output as JSON find it written; of a new work nothing is derived yet.
-    written = work.derived[written_output] = written_output(work)
-    output = payload_digest(work.output) if written is None else hex_digest(written)
-    return Digests(input=payload_digest(work.input), output=output, metadata=payload_digest(work.metadata))
+    work.derived[written_output], output = write_and_digest(work.output)
+    return Digests(payload_digest(work.input), output, payload_digest(work.metadata))
 
 
 def _run_in_own_loop(start: Callable[[], Any]) -> VerificationResult:

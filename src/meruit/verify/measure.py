@@ -30,8 +30,9 @@ def measure(compiled: CompiledCriteria, work: Work, digests: Digests, cache: Res
     Done before any await, so that nothing can change the work between its digest and our measuring.
     """
     found: list[Evidence] = []
-    for ask, slot in zip(compiled.asks, compiled.slots, strict=True):
+    for number, ask in enumerate(compiled.asks):
         if ask is None:
+            slot = compiled.slots[number]
             found.append(AWAITED if slot.last else _measure_slot(slot, work, digests, cache))
             continue
         # The usual case, without a call of its own.
@@ -40,7 +41,7 @@ def measure(compiled: CompiledCriteria, work: Work, digests: Digests, cache: Res
             if finding.__class__ is not float and finding.__class__ is not int:
                 finding = sanitize(finding)
         except (Exception, SystemExit) as crash:  # noqa: BLE001 - whatever a plugin does costs its own criteria only
-            finding = _missing_slot(slot, crash)
+            finding = _missing_slot(compiled.slots[number], crash)
         found.append(finding)
     for place in compiled.lasts:
         found[place] = _measure_slot(compiled.slots[place], work, digests, cache)
