@@ -1,4 +1,4 @@
-"""Normal forms at bounded cost."""
+"""Normal forms at bounded cost; what of a text is visible, and its words."""
 
 import unicodedata
 
@@ -70,3 +70,22 @@ def test_a_text_in_slices_is_the_same_text(text: str, size: int) -> None:
         assert count_words(text) == len(text.split())
         assert distinct_characters(text) == {*text}
         assert strip_invisible(text) == whole
+
+
+ASCII = st.text(st.characters(max_codepoint=127), max_size=40)
+
+
+@given(ASCII | st.text(max_size=40))
+def test_words_are_counted_as_split_makes_them(text: str) -> None:
+    assert count_words(text) == len(text.split())
+
+
+@given(ASCII)
+def test_of_ascii_only_controls_that_are_not_spaces_are_invisible(text: str) -> None:
+    assert strip_invisible(text) == "".join(char for char in text if char.isprintable() or char.isspace())
+
+
+@given(ASCII)
+def test_invisible_characters_are_the_same_in_any_company(text: str) -> None:
+    # The letter at the end sends the text the other way.
+    assert strip_invisible(text + "\u00e9") == strip_invisible(text) + "\u00e9"

@@ -32,19 +32,27 @@ def distinct_characters(text: str) -> set[str]:
     return found
 
 
+_SHAPES = bytes(b" "[0] if chr(code).isspace() else b"w"[0] for code in range(128)).ljust(256, b"w")
+"""Every space of ASCII as a space, every other character as a letter."""
+
+
 def count_words(text: str) -> int:
     """Words between white space; a text without any has none."""
+    if len(text) <= SLICE_CHARS:
+        # Of ASCII without making them: each begins after a space.
+        return (b" " + text.encode()).translate(_SHAPES).count(b" w") if text.isascii() else len(text.split())
     count, is_open = 0, False
     for part in slices_of(text):
         # A word that reaches over a cut is counted once.
-        count += len(part.split()) - (is_open and not part[0].isspace())
+        count += count_words(part) - (is_open and not part[0].isspace())
         is_open = not part[-1].isspace()
     return count
 
 
 UNSEEN = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0\u2800")
 """Letters and symbols that are not visible."""
-_CONTROLS = re.compile("[\x00-\x08\x0e-\x1b\x7f]")
+_CONTROLS = bytes((*range(0x09), *range(0x0E, 0x1C), 0x7F))
+"""The invisible characters of ASCII: its controls without those that are spaces."""
 
 
 def strip_invisible(text: str) -> str:
@@ -52,8 +60,9 @@ def strip_invisible(text: str) -> str:
     if len(text) > SLICE_CHARS:
         return "".join(map(strip_invisible, slices_of(text)))
     if text.isascii():
-        # Line breaks are not printable either, so what is not may still be plain.
-        return text if text.isprintable() else _CONTROLS.sub("", text)
+        written = text.encode()
+        visible = written.translate(None, _CONTROLS)
+        return text if len(visible) == len(written) else visible.decode()
     hidden = [char for char in {*text} if _is_hidden(char)]
     return text.translate(dict.fromkeys(map(ord, hidden))) if hidden else text
 

@@ -5,7 +5,13 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from math import exp, log
 
-from meruit.metrics.support.word_numbers import MAX_NUMBERED, count_shared, number_runs, number_words
+from meruit.metrics.support.word_numbers import (
+    MAX_NUMBERED,
+    count_shared,
+    count_shared_repeats,
+    number_runs,
+    number_words,
+)
 
 ORDERS = 4
 """BLEU compares runs of up to four words."""
@@ -122,8 +128,9 @@ def _count_runs(reference: Sequence[str], candidate: Sequence[str]) -> Iterator[
     """How many words both have, then how many pairs, triples and runs of four."""
     if len(reference) + len(candidate) <= MAX_NUMBERED:
         pair = number_words(reference, candidate)
-        yield count_shared(*pair)
-        yield from map(count_shared, *(number_runs(words, pair.base, ORDERS) for words in pair))
+        yield count_shared_repeats(*pair)
+        for runs in number_runs(pair, ORDERS):
+            yield count_shared(*runs)
         return
     yield count_shared_words(reference, candidate)
     repeated = True

@@ -90,6 +90,14 @@ def _texts_of_criterion(ask: Ask, *params: str) -> tuple[str, ...] | None:
     return _distinct_texts(ask.params[given[0]], f"the param {given[0]}") if given else None
 
 
+def _listed(given: Mapping[str, Any], inputs: tuple[str, ...]) -> str | None:
+    """The first of these inputs that lists something."""
+    for name in inputs:
+        if name in given and given[name] not in (None, []):
+            return name
+    return None
+
+
 def measure_share(
     ask: Ask, params: tuple[str, ...], inputs: tuple[str, ...], make: Callable[[tuple[str, ...]], PresenceSearch]
 ) -> Measure:
@@ -109,7 +117,7 @@ def measure_share(
         return prepare(_distinct_texts(value, name))
 
     def measure(work: Work) -> Finding:
-        listed = next((name for name in inputs if work.input.get(name) not in (None, [])), None)
+        listed = _listed(work.input, inputs)
         if listed is None:
             places = ", ".join((*(f"params.{name}" for name in params), *(f"input.{name}" for name in inputs)))
             return Missing(f"no list to search for; set one as {places}", fault=Fault.AUTHOR)

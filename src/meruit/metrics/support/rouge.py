@@ -8,6 +8,7 @@ from meruit.metrics.support.word_numbers import (
     MAX_NUMBERED,
     NumberedPair,
     count_shared,
+    count_shared_repeats,
     native_common_length,
     number_runs,
     number_words,
@@ -42,9 +43,9 @@ def rouge_runs(pair: NumberedPair, order: int) -> float:
     """ROUGE-1 or ROUGE-2: the F-measure of the words (order 1) or pairs of neighbouring words (2) that both have."""
     one, other = pair.reference, pair.text
     if order == 1:
-        found = count_shared(one, other)
+        found = count_shared_repeats(one, other)
     elif pair.base <= MAX_NUMBERED:
-        found = count_shared(*(next(number_runs(words, pair.base, order)) for words in pair))
+        found = count_shared(*next(number_runs(pair, order)))
     else:
         found, _ = count_shared_ngrams(one, other, order)
     return _f_measure(found, len(one) - order + 1, len(other) - order + 1)

@@ -36,30 +36,35 @@ def number_words(reference: Sequence[Hashable], text: Sequence[Hashable]) -> Num
     )
 
 
-def number_runs(words: list[int], base: int, longest: int) -> Iterator[tuple[int, ...]]:
-    """The pairs of neighbouring words as numbers, then the triples, up to the longest runs.
+def number_runs(pair: NumberedPair, longest: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """The pairs of neighbouring words of both texts as numbers, then the triples, up to the longest runs.
 
     All words are one long integer of 64 bits each, so that one multiplication numbers every run: w[0], w[1], … times
     the base, plus w[1], w[2], …
     """
-    length = len(words)
-    rest = runs = int.from_bytes(pack(f"<{length}Q", *words), "little")
+    middle, length, base = len(pair.reference), pair.base, pair.base
+    rest = runs = int.from_bytes(pack(f"<{length}Q", *pair.reference, *pair.text), "little")
     for order in range(2, longest + 1):
         rest >>= WORD_BITS
         runs = runs * base + rest
-        # What begins too near the end is not a run.
-        yield unpack(f"<{length}Q", runs.to_bytes(length * WORD_BITS // 8, "little"))[: max(0, length - order + 1)]
+        numbers = unpack(f"<{length}Q", runs.to_bytes(length * WORD_BITS // 8, "little"))
+        # What begins too near the end of a text is not a run.
+        yield numbers[: max(0, middle - order + 1)], numbers[middle : max(middle, length - order + 1)]
 
 
 def count_shared(one: Sequence[int], other: Sequence[int]) -> int:
     """How many numbers both have; one that comes twice in both counts twice."""
     once = {*one}
-    if len(once) == len(one):
-        return len(once.intersection(other))
+    return len(once.intersection(other)) if len(once) == len(one) else count_shared_repeats(one, other)
+
+
+def count_shared_repeats(one: Sequence[int], other: Sequence[int]) -> int:
+    """The same for numbers that are known to repeat, as words do."""
     if len(one) * len(other) <= MAX_NATIVE_CELLS:
         # The longest common subsequence of sorted lists is what they share.
         return native_common_length(sorted(one), sorted(other))
-    had, found = Counter(one), Counter(filter(once.__contains__, other))
+    had = Counter(one)
+    found = Counter(filter(had.__contains__, other))
     return sum([min(times, had[number]) for number, times in found.items()])
 
 
