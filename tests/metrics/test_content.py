@@ -23,6 +23,7 @@ from meruit.metrics.content import (
 from meruit.metrics.support.families import ContainsExtractor
 from meruit.metrics.support.keywords import MAX_WANTED, MAX_WANTED_CHARS
 from meruit.model.evidence import Cause, Fault, Measured, Missing
+from meruit.model.text import UnicodeForm
 from meruit.model.work import Work
 from meruit.registry import Ask, Finding, metrics
 
@@ -168,6 +169,20 @@ def test_case_is_ignored_in_every_script_unless_it_matters() -> None:
 )
 def test_a_whole_word_has_no_letter_next_to_it(keyword: str, searched: str, found: bool) -> None:
     assert measured(keywords(keyword, whole_word=True)(text(searched))).value == float(found)
+
+
+FORMS: tuple[UnicodeForm, UnicodeForm] = ("NFC", "NFD")
+
+
+@pytest.mark.parametrize("params", [{}, {"whole_word": True}, {"case_sensitive": True}])
+def test_a_letter_and_its_accent_may_be_one_character_or_two(params: dict[str, Any]) -> None:
+    one, two = (unicodedata.normalize(form, "Café ệ") for form in FORMS)
+    for written, searched in ((one, two), (two, one)):
+        assert measured(keywords(written, **params)(text(f"the {searched} here"))).value == 1.0
+    # With its accent a letter is another one, however that is written.
+    assert measured(keywords("cafe ", **params)(text("cafe\u0301 "))).value == 0.0
+    both = measured(keywords("\u00e9t\u00e9", "e\u0301te\u0301", **params)(text("\u00e9t\u00e9")))
+    assert (both.value, both.details) == (1.0, {"found": ["\u00e9t\u00e9"], "missing": []})
 
 
 def test_equal_keywords_count_once() -> None:

@@ -16,6 +16,7 @@ from meruit.metrics.support.pattern import compile_pattern, matching_patterns
 from meruit.metrics.support.schema import SafeSchema, compile_schema
 from meruit.model.evidence import Cause, Fault, Measured, Missing
 from meruit.model.kinds import MetricType
+from meruit.model.text import normalize_unicode
 from meruit.model.work import Work, written_output
 from meruit.registry import Ask, Finding, Measure, metrics
 
@@ -46,7 +47,18 @@ def _casefold_text(work: Work) -> str | Missing:
     text: Any = work.output.get("text")
     if text.__class__ is not str:
         text = work.derive(_text)
-    return text if isinstance(text, Missing) else text.casefold()
+    return text if isinstance(text, Missing) else _compose(text.casefold())
+
+
+def _composed_text(work: Work) -> str | Missing:
+    """The text as it is written, but for letters with accents."""
+    text = work.derive(_text)
+    return text if isinstance(text, Missing) else _compose(text)
+
+
+def _compose(text: str) -> str:
+    """In canonical form: a letter and its accent may be written as one character or as two."""
+    return normalize_unicode("NFC", text)
 
 
 def _encode_text(work: Work) -> bytes | Missing:
@@ -65,7 +77,7 @@ def _document(work: Work) -> dict[str, Any]:
 
 
 def _words(work: Work) -> "Words | Missing":
-    text = work.derive(_text)
+    text = work.derive(_composed_text)
     return text if isinstance(text, Missing) else Words(text)
 
 
@@ -185,11 +197,11 @@ def contains_keywords(ask: Ask) -> Measure:
     def make(keywords: tuple[str, ...]) -> PresenceSearch:
         distinct: dict[str, str] = {}
         for keyword in keywords:
-            distinct.setdefault(keyword if sensitive else keyword.casefold(), keyword)
+            distinct.setdefault(_compose(keyword if sensitive else keyword.casefold()), keyword)
         if whole:
             found = _whole_word_finder(distinct, _words if sensitive else _casefold_words)
         else:
-            found = _substring_finder(distinct, _text if sensitive else _casefold_text)
+            found = _substring_finder(distinct, _composed_text if sensitive else _casefold_text)
         return PresenceSearch(tuple(distinct.values()), found)
 
     return measure_share(ask, ("keywords",), ("required_keywords",), make)

@@ -4,6 +4,7 @@ import http.server
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,14 @@ from tests.sampling import examples
 
 from meruit.errors import AuthorError
 from meruit.metrics.support import schema as safe_schema
-from meruit.metrics.support.schema import MAX_DOCUMENT_DEPTH, MAX_MESSAGE_CHARS, MAX_MISMATCHES, compile_schema
-from meruit.metrics.support.schema_cost import ValidationCost
+from meruit.metrics.support.schema import (
+    MAX_DOCUMENT_DEPTH,
+    MAX_MESSAGE_CHARS,
+    MAX_MISMATCHES,
+    REPORT_LIMIT,
+    compile_schema,
+)
+from meruit.metrics.support.schema_cost import ALLOWED, SchemaGraph, SubschemaUse, ValidationCost
 from meruit.metrics.support.schema_graph import MAX_REFERENCES, MAX_SCHEMA_DEPTH, MAX_SCHEMA_NODES
 from meruit.model.evidence import Cause, Fault, Missing
 
@@ -128,6 +135,72 @@ def test_what_a_count_of_commas_affords_a_walk_affords_too(schema: Any, document
     assert graph is not None
     if graph.affords_any(written, limit):
         assert graph.walk(document, written, limit)
+
+
+def applied_below(parts: list[tuple[SubschemaUse, int]], key: str | int) -> Counter[int]:
+    """What parts apply to the child under a key, and how often."""
+    below = Counter[int]()
+    for (place, judged, marked), times in parts:
+        for target in place.of_name(key) if isinstance(key, str) else place.of_item(key):
+            below[target] += judged * times
+        for target in place.again if marked else ():
+            below[target] += marked * times
+    return below
+
+
+def plain_walk(graph: SchemaGraph, document: Any, written: bytes, limit: ValidationCost) -> bool:
+    """The oracle: every value for itself, nothing remembered; what applies above it comes along."""
+    units = checks = copies = reread = copied = visited = seen = 0
+    waiting: list[tuple[Any, dict[int, int], int, int]] = [(document, {graph.root: 1}, 0, 0)]
+    while waiting:
+        value, places, reads, above = waiting.pop()
+        parts = [(part, times) for place, times in places.items() for part in graph.spread(place).parts]
+        own = sum(graph.spread(place).own * times for place, times in places.items())
+        reads += sum(graph.spread(place).reads * times for place, times in places.items())
+        above, chars = above + own, len(value) if isinstance(value, str) else 0
+        inside = len(value) if isinstance(value, dict | list) else 0
+        units += own + reads + reads * chars // 16
+        units += chars * sum(graph.spread(place).text * times for place, times in places.items())
+        if isinstance(value, dict):
+            letters = sum(map(len, value))
+            units += letters * sum(graph.spread(place).names * times for place, times in places.items())
+            for (place, judged, marked), times in parts:
+                if place.name is not None:
+                    name = graph.spread(place.name)
+                    units += times * (judged + marked) * (name.own * inside + name.text * letters)
+        checks, copies = checks + own, copies + above * (1 + chars // 16)
+        visited, seen = visited + 1, seen + chars
+        if units > limit.units or checks + inside > limit.checks or copies > limit.copies:
+            return False
+        children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        for key, item in children:
+            below = applied_below(parts, key)
+            if below:
+                waiting.append((item, dict(below), reads, above))
+            else:
+                reread, copied = max(reread, reads), max(copied, above)
+    values = 1 + written.count(b",") + written.count(b"[") + written.count(b"{")
+    rest = values - visited + (len(written) - seen) // 16
+    return units + reread * rest <= limit.units and copies + copied * rest <= limit.copies
+
+
+@examples(100)
+@given(SCHEMAS.filter(lambda schema: isinstance(schema, dict)), DOCUMENTS, LIMITS, st.booleans())
+def test_a_walk_that_remembers_what_applies_is_the_plain_walk(
+    schema: dict[str, Any], document: Any, limit: ValidationCost, is_recursive: bool
+) -> None:
+    if is_recursive:
+        again = {"$ref": "#"}
+        schema = {
+            "$defs": {"it": schema},
+            "allOf": [{"$ref": "#/$defs/it"}],
+            "items": again,
+            "properties": {"a": again},
+        }
+    graph, written = compile_schema(schema).graph, orjson.dumps(document)
+    assert graph is not None
+    for bound in (limit, ALLOWED, REPORT_LIMIT):
+        assert graph.walk(document, written, bound) is plain_walk(graph, document, written, bound)
 
 
 @examples(30)

@@ -12,7 +12,7 @@ import msgspec
 import orjson
 
 from meruit.errors import AuthorError
-from meruit.metrics.support.schema_cost import MAX_COST, SchemaGraph, ValidationCost
+from meruit.metrics.support.schema_cost import ALLOWED, MAX_COST, SchemaGraph, ValidationCost
 from meruit.metrics.support.schema_graph import SchemaReader, nodes
 from meruit.model.evidence import Cause, Fault, Missing
 
@@ -89,20 +89,28 @@ class SafeSchema:
             if isinstance(made, Missing):
                 return made
             written = made
-        if len(written) > self.light_bytes and self.graph and not self.graph.affords(document, written):
+        is_reportable = None
+        if len(written) > self.light_bytes and self.graph and not self.graph.affords_any(written, ALLOWED):
+            # One walk answers two questions as a rule: what may be reported may be judged.
+            is_reportable = self.graph.walk(document, written, REPORT_LIMIT)
+        if self.graph and is_reportable is False and not self.graph.walk(document, written, ALLOWED):
             return Missing(
                 "the schema costs too much on this output: it refers to itself too often, or the output is too large",
                 cause=Cause.TOO_COSTLY,
                 fault=Fault.AUTHOR,
             )
         try:
-            return () if self.validator.is_valid(document) else self._list_mismatches(document, written)
+            if self.validator.is_valid(document):
+                return ()
+            if is_reportable is None:
+                is_reportable = self.graph is None or self.graph.affords(document, written, REPORT_LIMIT)
+            return self._list_mismatches(document, written, several=is_reportable)
         except ValueError as problem:
             return Missing(f"the output is not JSON: {_short(str(problem))}")
 
-    def _list_mismatches(self, document: Any, written: bytes) -> tuple[Mismatch, ...]:
-        """Where it does not match, as far as the report stays small."""
-        if self.graph is None or self.graph.affords(document, written, REPORT_LIMIT):
+    def _list_mismatches(self, document: Any, written: bytes, *, several: bool) -> tuple[Mismatch, ...]:
+        """Where it does not match: in several places, where that can be afforded, or in one."""
+        if several:
             return tuple(map(_mismatch, islice(self.validator.iter_errors(document), MAX_MISMATCHES)))
         if not self.branches and len(written) <= MAX_REPORTED_BYTES:
             return _first(self.validator, document)

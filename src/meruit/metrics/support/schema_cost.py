@@ -8,9 +8,10 @@ value to its end. One unit stands for 25 ns or less.
 
 import heapq
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
+from itertools import chain, repeat
 from operator import or_
 from typing import Any, NamedTuple
 
@@ -214,62 +215,87 @@ class SchemaGraph:
     def walk(self, document: Any, written: bytes, limit: ValidationCost) -> bool:
         """Walk the document as the validator would, until a limit is reached."""
         units = checks = copies = steps = reread = copied = visited = seen = 0
-        stack = [_SchemaVisit(document, {self.root: 1}, depth=0, reads=0, checks=0)]
+        # Many values of a document are alike in what applies to them.
+        loads: dict[_Applied, _SchemaLoad] = {}
+        # Each value with what applies to it, and what came before: depth, reads and checks.
+        stack = [(document, frozenset({(self.root, 1)}), 0, 0, 0)]
         while stack:
-            visit = stack.pop()
-            value = visit.value
-            spreads = [(self._spreads[place], times) for place, times in visit.places.items()]
-            parts = [(part, times) for spread, times in spreads for part in spread.parts]
-            own = sum(spread.own * times for spread, times in spreads)
-            reads = visit.reads + sum(spread.reads * times for spread, times in spreads)
-            depth = visit.depth + max(spread.height for spread, _ in spreads)
-            chars = len(value) if isinstance(value, str) else 0
-            inside = len(value) if isinstance(value, dict | list | tuple) else 0
+            value, applied, depth, reads, above = stack.pop()
+            if applied not in loads:
+                loads[applied] = _SchemaLoad(self._spreads, applied)
+            load = loads[applied]
+            reads += load.reads
+            depth += load.height
+            above += load.own
+            chars = inside = text = 0
+            if isinstance(value, str):
+                chars = len(value)
+                text = chars * load.text
+            elif isinstance(value, dict):
+                inside = len(value)
+                text = load.names * inside + load.name_chars * sum(map(len, value))
+            elif isinstance(value, list | tuple):
+                inside = len(value)
             visited += 1
             seen += chars
-            units += own + reads + self._text_cost(value, spreads) + reads * chars // _CHARS_PER_UNIT
-            checks += own
-            copies += (visit.checks + own) * (1 + chars // _CHARS_PER_UNIT)
-            steps += 1 + len(parts) * (1 + inside)
+            units += load.own + reads + text + reads * chars // _CHARS_PER_UNIT
+            checks += load.own
+            copies += above * (1 + chars // _CHARS_PER_UNIT)
+            steps += 1 + len(load.parts) * (1 + inside)
             if units > limit.units or checks + inside > limit.checks or copies > limit.copies:
                 return False
             if steps > MAX_STEPS or depth > MAX_EVALUATION_DEPTH:
                 return False
-            for item, applied in _children_with_subschemas(value, parts):
-                if applied:
-                    stack.append(
-                        _SchemaVisit(value=item, places=applied, depth=depth, reads=reads, checks=visit.checks + own)
-                    )
+            for item, below in load.apply_to_children(value) if inside else ():
+                if below:
+                    stack.append((item, below, depth, reads, above))
                 else:
-                    reread, copied = max(reread, reads), max(copied, visit.checks + own)
+                    reread, copied = max(reread, reads), max(copied, above)
         # A value without a schema of its own is read or copied only for its parents.
         rest = _count_values(written, _count_brackets(written)) - visited + (len(written) - seen) // _CHARS_PER_UNIT
         return units + reread * rest <= limit.units and copies + copied * rest <= limit.copies
 
-    def _text_cost(self, value: Any, spreads: list[tuple[SchemaSpread, int]]) -> int:
-        """For reading a text, or an object's names, character by character."""
-        if isinstance(value, str):
-            return len(value) * sum(spread.text * times for spread, times in spreads)
-        if not isinstance(value, dict):
-            return 0
-        chars, units = sum(map(len, value)), 0
-        for spread, times in spreads:
-            units += chars * spread.names * times
-            for place, judged, marked in spread.parts:
-                if place.name is not None:
-                    name = self._spreads[place.name]
-                    units += times * (judged + marked) * (name.own * len(value) + name.text * chars)
-        return units
+
+_Applied = frozenset[tuple[int, int]]
+"""The places that apply to a value, each with how often."""
 
 
-class _SchemaVisit(msgspec.Struct, frozen=True):
-    """A value still to be walked, with what applies to it and what came before."""
+class _SchemaLoad:
+    """What some places cost at one value, and what they apply further down."""
 
-    value: Any
-    places: dict[int, int]
-    depth: int
-    reads: int
-    checks: int
+    __slots__ = ("_below", "_positions", "height", "name_chars", "names", "own", "parts", "reads", "text")
+
+    def __init__(self, spreads: Mapping[int, SchemaSpread], applied: _Applied) -> None:
+        here = [(spreads[place], times) for place, times in applied]
+        self.parts = [(part, times) for spread, times in here for part in spread.parts]
+        self.own = sum(spread.own * times for spread, times in here)
+        self.reads = sum(spread.reads * times for spread, times in here)
+        self.height = max(spread.height for spread, _ in here)
+        self.text = sum(spread.text * times for spread, times in here)
+        """Units for each character of a text."""
+        named = [
+            (spreads[place.name], times * (judged + marked))
+            for (place, judged, marked), times in self.parts
+            if place.name is not None
+        ]
+        self.names = sum(spread.own * times for spread, times in named)
+        """Units for each name of an object."""
+        self.name_chars = sum(spread.names * times for spread, times in here)
+        self.name_chars += sum(spread.text * times for spread, times in named)
+        """Units for each character of such a name."""
+        self._positions = max(len(part.place.first_items) for part, _ in self.parts)
+        """Items from this position on are alike."""
+        self._below: dict[str | int, _Applied] = {}
+
+    def apply_to_children(self, value: Any) -> Iterator[tuple[Any, _Applied]]:
+        """The direct children of an object or a list, each with what applies to it."""
+        below, last = self._below, self._positions
+        keys = value if isinstance(value, dict) else chain(range(last), repeat(last))
+        for key, item in zip(keys, value.values() if isinstance(value, dict) else value, strict=False):
+            applied = below.get(key)
+            if applied is None:
+                applied = below[key] = frozenset(_count_subschemas(self.parts, key).items())
+            yield item, applied
 
 
 def _count_brackets(written: bytes) -> int:
@@ -280,18 +306,6 @@ def _count_brackets(written: bytes) -> int:
 def _count_values(written: bytes, brackets: int) -> int:
     """The values in a JSON text, or more: each but the first comes after a comma or a bracket."""
     return 1 + written.count(b",") + brackets
-
-
-def _children_with_subschemas(
-    value: Any, parts: list[tuple[SubschemaUse, int]]
-) -> Iterator[tuple[Any, dict[int, int]]]:
-    """The direct children of a value, each with the places that apply to it and their counts."""
-    if isinstance(value, dict):
-        for name, item in value.items():
-            yield item, _count_subschemas(parts, name)
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            yield item, _count_subschemas(parts, index)
 
 
 def _count_subschemas(parts: list[tuple[SubschemaUse, int]], key: str | int) -> dict[int, int]:
