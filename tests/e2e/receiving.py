@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from standardwebhooks import Webhook, WebhookVerificationError
+from tests.e2e.serving import recorded_by
 
 
 class Receiver:
@@ -35,7 +36,7 @@ class Receiver:
             if headers.get("webhook-id") != event["event_id"]:
                 self.bad.append(f"{headers.get('webhook-id')} is not {event['event_id']}")
             self.deliveries.setdefault(event["event_id"], set()).add(json.dumps(event, sort_keys=True))
-            self.came.append(event["data"]["outcome_id"])
+            self.came += recorded_by(event)
             self._news.notify_all()
             return 204
 

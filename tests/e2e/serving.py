@@ -152,8 +152,19 @@ def everything(client: httpx.Client, limit: int = 200) -> list[Json]:
             return found
 
 
+def recorded_by(event: Json) -> list[str]:
+    """The outcomes that an event says are recorded: one, or those of a batch."""
+    match event["event_type"]:
+        case "outcome.recorded":
+            return [event["data"]["outcome_id"]]
+        case "outcomes.recorded":
+            return [one["outcome_id"] for one in event["data"]["outcomes"]]
+        case _:
+            return []
+
+
 def followed(client: httpx.Client, count: int, after: int = 0) -> list[tuple[int, Json]]:
-    """So many `outcome.recorded` events from a place on, with all that stand between them, each with its number."""
+    """The events of so many recorded outcomes, with all that stand between them, each with its number."""
     found: list[tuple[int, Json]] = []
     number, recorded = -1, 0
     with client.stream("GET", "/v1/events", params={"after": after}) as stream:
@@ -164,7 +175,7 @@ def followed(client: httpx.Client, count: int, after: int = 0) -> list[tuple[int
                 number = int(value)
             elif name == "data":
                 found.append((number, json.loads(value)))
-                recorded += found[-1][1]["event_type"] == "outcome.recorded"
+                recorded += len(recorded_by(found[-1][1]))
             if recorded == count:
                 break
     return found
@@ -197,12 +208,17 @@ def check_growth(client: httpx.Client, older: Seen, newer: Seen) -> None:
 
 
 def check_receipt(receipt: Mapping[str, Any], key: VerifierKey) -> Json:
-    """The entry that the receipt proves to be in the log."""
+    """What the receipt proves to be in the log: an entry, or one version in the segment of a batch."""
     assert receipt["vkey"] == key.vkey
     signed = open_checkpoint(receipt["checkpoint"], key)
     entry, proof = _bytes(receipt["entry"]), [_bytes(one) for one in receipt["proof"]]
     assert is_included(leaf_hash(entry), receipt["index"], signed.size, proof, signed.root)
     found: Json = json.loads(entry)
+    if "case" in receipt:
+        inside, path = _bytes(receipt["case"]["entry"]), [_bytes(one) for one in receipt["case"]["proof"]]
+        root = bytes.fromhex(found["root"])
+        assert is_included(leaf_hash(inside), receipt["case"]["place"], found["versions"], path, root)
+        found = json.loads(inside)
     assert found["outcome"] == receipt["outcome"]
     return found
 

@@ -22,6 +22,7 @@ from tests.e2e.serving import (
     everything,
     followed,
     let_lease_pass,
+    recorded_by,
     request,
     serving,
 )
@@ -174,7 +175,7 @@ def _check_events(client: httpx.Client, listed: list[Json]) -> None:
     """Each outcome was told of once, in the order of the log, without a gap."""
     events = followed(client, len(listed))
     assert [number for number, _ in events] == list(range(1, len(events) + 1))
-    told = [event["data"]["outcome_id"] for _, event in events if event["event_type"] == "outcome.recorded"]
+    told = [outcome for _, event in events for outcome in recorded_by(event)]
     assert told == [one["id"] for one in reversed(listed)]
     assert len({event["event_id"] for _, event in events}) == len(events)
 
@@ -205,7 +206,7 @@ def _check_after_death(life: Life, ledger: Ledger, seen: list[Seen], fresh: dict
 
 def _subscribe(life: Life, receiver: Receiver, url: str) -> None:
     with life.client() as client:
-        made = client.post("/v1/webhooks", json={"url": url, "types": ["outcome.recorded"]})
+        made = client.post("/v1/webhooks", json={"url": url, "types": ["outcome.recorded", "outcomes.recorded"]})
     assert made.status_code == httpx.codes.CREATED, made.text
     receiver.secret = made.json()["secret"]
 

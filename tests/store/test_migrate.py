@@ -2,15 +2,16 @@
 
 import os
 import re
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection
 from tests.postgres import Server
 
 from meruit.errors import StoreError, StoreUnavailable
 from meruit.store import migrate as opening
-from meruit.store.database import FROZEN_MS, connect
+from meruit.store.database import FROZEN_MS, Database, connect
 from meruit.store.location import FILE, KEY_FILE, Location
 from meruit.store.store import Store
 
@@ -106,6 +107,28 @@ def test_a_lost_signing_key_is_replaced_only_on_request(tmp_path: Path) -> None:
     third = Store.open(location)
     third.close()
     assert third.signer.vkey == second.signer.vkey
+
+
+def test_a_key_that_another_process_writes_meanwhile_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location = Location(tmp_path / "data")
+    first = Store.open(location)
+    first.close()
+    key = (location.folder / KEY_FILE).read_bytes()
+    (location.folder / KEY_FILE).unlink()
+    reading, reads = Database.reading, iter(range(1_000))
+
+    def write_key_first(database: Database) -> AbstractContextManager[Connection]:
+        # The two reads before are of the layout and of the log's name; then the file is looked for.
+        if next(reads) == 2:
+            (location.folder / KEY_FILE).write_bytes(key)
+        return reading(database)
+
+    monkeypatch.setattr(Database, "reading", write_key_first)
+    second = Store.open(location)
+    second.close()
+    assert second.signer.vkey == first.signer.vkey
 
 
 def test_an_emptied_database_is_refused(tmp_path: Path) -> None:

@@ -216,8 +216,9 @@ def _refuse_lost_key(database: Database) -> None:
     if location.kind == "postgresql" or (location.folder / KEY_FILE).exists():
         return
     with database.reading() as connection:
-        lost = connection.execute(select(tables.log_keys.c.vkey).limit(1)).first() is not None
-    if lost:
+        has_keys = connection.execute(select(tables.log_keys.c.vkey).limit(1)).first() is not None
+    # Asked again: another process that opens the new store writes the file first, and then the log's first key.
+    if has_keys and not (location.folder / KEY_FILE).exists():
         raise StoreError(
             f"the signing key {location.folder / KEY_FILE} is gone: restore it from a copy. Without one, "
             "`meruit db replace-key --root ROOT.pem` makes another that your root key admits"
