@@ -414,23 +414,22 @@ does not: next to other work it is more than on an idle machine, as the spread s
 
 ## Why an aim is not met
 
-- **First record in bulk**: measuring, canonical JSON, four salted hashes and a slim row for each case are what is left;
-  results of equal evidence are made once.
-- **Rescoring**: outcomes with equal evidence are judged once, but each still gets a row with its result, an entry of
-  the log, an event and an update of its own, which take more than half of the time. Rescoring does not use segments.
+- **First record in bulk**: eight SHA-256 calls, canonical JSON and a slim row for each case are what is left; results
+  that differ in numbers only are made once.
+- **Rescoring**: up to 512 new versions share one blob, one entry of the log and one event. What is left is mostly one
+  row and one update for each outcome, with their indexes.
 - **The engine on cheap criteria**: three digests, one result struct for each criterion, and the time of day are what is
   left. A result that is kept also costs the garbage collector its share, which is in the figure of 5,000 outputs.
-- **The service**: authentication, telemetry and the layers of the web framework take more of the event loop
-  than judging does; events are read back for the log.
-- **The gate**: each submission is written as rows and log entries of its own run; nothing of it was changed yet.
+- **The service**: parsing HTTP, authentication, telemetry and the durable transaction, shared by the callers of one
+  moment, take more than judging does.
+- **The gate**: each submission is written as rows and log entries of its own run, in a transaction that it may share.
 - **Start-up**: pydantic, click and msgspec take two thirds of the time of `verify`; the models of criteria and settings
-  take most of the rest. A record needs SQLAlchemy besides, which alone takes as long as the aim.
+  take most of the rest. A record needs SQLAlchemy besides, which alone takes nearly as long as the aim.
 
 ## How cost grows with what is recorded
 
 `python -m speed.growth` measures one action over a past of so many outcomes, contracts, observations or submissions, in
-milliseconds of CPU. What is read by key stays flat. One more observation or submission of the same run reads all that
-the run has.
+milliseconds of CPU. What is read by key stays flat, and so does one more observation or submission of the same run.
 
 {growth}
 
