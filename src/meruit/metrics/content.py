@@ -181,6 +181,8 @@ KEYWORD_PARAMS = {
 @metrics.add(
     "contains_keywords",
     kind=MetricType.CONTAINS,
+    # Version 2 compares in canonical form.
+    version="2",
     params=KEYWORD_PARAMS,
     examples=[
         (Work(output={"text": "A Cat sat"}), 0.5, Ask(wanted=("cat", "mat"))),
