@@ -110,6 +110,7 @@ def test_it_says_where_it_listens_and_not_what_it_is(alone: Running) -> None:
     assert "date" in response.headers
     assert "server" not in response.headers
     assert gc.get_freeze_count() > 0
+    assert sys.getswitchinterval() == pytest.approx(server.SWITCH_S)
 
 
 def test_an_endless_answer_ends_itself(alone: Running) -> None:
