@@ -375,7 +375,9 @@ def test_a_run_is_rejudged_by_another_version(bench: Bench) -> None:
         assert bench.deployment.ask("POST", path, key=bench.operator, json=body).status_code == status, body
 
 
-def test_a_run_is_not_rejudged_on_the_evidence_of_another(bench: Bench) -> None:
+def test_a_run_is_not_rejudged_on_the_evidence_of_another(deploy: Deploy) -> None:
+    # A service of its own: its records are broken from then on.
+    bench = Bench.of(deploy(), new_tenant())
     bench.publish(task(scoring(10)))
     run, other = bench.started(), bench.started()
     for one in (run, other):
