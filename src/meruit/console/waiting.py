@@ -25,7 +25,7 @@ MOST = 1_000
 OPEN_REVIEWS = 50
 """Reviews that are searched for one that waits: the newest."""
 STUCK_FOR = timedelta(days=7)
-"""An agent run that failed or began to wait longer ago needs nobody any more."""
+"""An agent run that failed or began to wait longer ago is not shown as waiting."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ Results that differ only in their id, time, digests and numbers are kept once: t
 a line names the one of its case. Salts are random, and compressing them would take time and save nothing.
 """
 
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -14,6 +13,7 @@ import msgspec
 
 from meruit.errors import StoreError
 from meruit.judge.result_template import ResultGaps, ResultTemplate, split_result
+from meruit.judge.segment_blob import WHOLE, pack_blob, unpack_blob
 from meruit.log.commitment import SALT_BYTES, commitment
 from meruit.log.segment import MAX_CASES, CaseEntry, case_bytes
 from meruit.model.record import Record
@@ -23,15 +23,9 @@ SALTS = 4
 _HEX = 2 * SALT_BYTES
 _CASE_SALTS = SALTS * SALT_BYTES
 _NO_SALTS = bytes(_CASE_SALTS)
-LEVEL = 1
-"""Of the compression: higher levels save a tenth more and take three times as long."""
-MAX_SEGMENT_BYTES = 1 << 30
-"""A blob that would unpack to more than this is damaged."""
 NOTHING = msgspec.Raw()
 """In place of a part that was erased."""
 _WRITER = msgspec.json.Encoder()
-_WHOLE, _ERASED = -1, -2
-"""In place of the number of a template: the result is kept as it is, or the case was erased."""
 
 
 class CaseContent(Record, frozen=True, omit_defaults=True):
@@ -97,7 +91,8 @@ class PackedCase(Record, frozen=True):
     """None where the result is kept as it is."""
     line: bytes
     """After the number of the template."""
-    salts: bytes
+    tail: bytes
+    """Its salts."""
     is_erased: bool = False
 
 
@@ -159,15 +154,7 @@ def pack_lines(cases: Sequence[PackedCase]) -> bytes:
     """The same of cases whose lines are written."""
     if not 0 < len(cases) <= MAX_CASES:
         raise ValueError(f"a segment has 1 to {MAX_CASES} cases, not {len(cases)}")
-    numbers: dict[ResultTemplate | None, int] = {None: _WHOLE}
-    lines = [b""]
-    for case in cases:
-        number = numbers.setdefault(case.template, len(numbers) - 1)
-        lines.append(b"[%d,%b]" % (_ERASED if case.is_erased else number, case.line))
-    lines[0] = _WRITER.encode(
-        [[part.decode() for part in (one.judged, one.summary, one.end)] for one in numbers if one is not None]
-    )
-    return zlib.compress(b"\n".join(lines), LEVEL) + b"".join([case.salts for case in cases])
+    return pack_blob(cases)
 
 
 def _pack(case: CaseContent) -> PackedCase:
@@ -240,20 +227,8 @@ class OpenSegment:
 
 def open_segment(blob: bytes) -> OpenSegment:
     """A segment, to read some of its cases; raises StoreError for a blob that is damaged."""
-    reader = zlib.decompressobj()
-    try:
-        lines = reader.decompress(blob, MAX_SEGMENT_BYTES)
-        if not reader.eof:
-            raise StoreError("a segment is cut off or too large; restore it from a copy")
-        first, *rest = lines.split(b"\n")
-        parts = msgspec.json.decode(first, type=list[tuple[str, str, str]])
-    except (zlib.error, msgspec.DecodeError) as problem:
-        raise StoreError(f"a segment cannot be read: {problem}; restore it from a copy") from None
-    templates = [ResultTemplate(*(part.encode() for part in one)) for one in parts]
-    salts = reader.unused_data
-    if len(salts) != len(rest) * _CASE_SALTS:
-        raise StoreError("a segment has not as many salts as cases; restore it from a copy")
-    return OpenSegment(rest, templates, salts)
+    found = unpack_blob(blob, _CASE_SALTS)
+    return OpenSegment(found.lines, found.templates, found.tails)
 
 
 _LINES = msgspec.json.Decoder(_CaseLine)
@@ -263,7 +238,7 @@ def _content(line: _CaseLine, templates: Sequence[ResultTemplate], salts: bytes)
     if line.erased is not None:
         return CaseContent(line.case, line.repeat, line.outcome, line.version, erased=line.erased)
     result = bytes(line.result)
-    if line.template != _WHOLE:
+    if line.template != WHOLE:
         if not 0 <= line.template < len(templates):
             raise StoreError("a segment names a template that it does not hold; restore it from a copy")
         work = bytes(line.input), bytes(line.output), bytes(line.metadata)

@@ -4,7 +4,6 @@ Results that differ only in their id, time and digests are kept once: the first 
 names the one of its version. Salts and digests look random, and compressing them would take time and save nothing.
 """
 
-import zlib
 from binascii import hexlify, unhexlify
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,14 +13,11 @@ import msgspec
 
 from meruit.errors import StoreError
 from meruit.judge.result_template import ResultGaps, ResultTemplate, encode_text, split_result
+from meruit.judge.segment_blob import ERASED, WHOLE, pack_blob, unpack_blob
 from meruit.log.commitment import SALT_BYTES, commitment
 from meruit.log.segment import MAX_CASES, VersionEntry, segment_root, version_bytes
 from meruit.model.record import Record
 
-LEVEL = 1
-"""Of the compression: higher levels save little and take long."""
-MAX_SEGMENT_BYTES = 1 << 30
-"""A blob that would unpack to more than this is damaged."""
 _DIGEST_BYTES = 32
 _TAIL = SALT_BYTES + 3 * _DIGEST_BYTES
 """What stands behind the lines for each version: its salt, and the digests of input, output and metadata."""
@@ -29,8 +25,6 @@ _NO_DIGESTS = bytes(3 * _DIGEST_BYTES)
 _NO_TAIL = bytes(_TAIL)
 _HEX = 2 * _DIGEST_BYTES + 2
 """A digest as JSON."""
-_WHOLE, _ERASED = -1, -2
-"""In place of the number of a template: the result is kept as it is, or was erased."""
 _WRITER = msgspec.json.Encoder()
 
 T = TypeVar("T")
@@ -207,16 +201,7 @@ def pack(versions: Sequence[PackedVersion]) -> SegmentDraft:
     """The blob of a segment, and its root."""
     if not 0 < len(versions) <= MAX_CASES:
         raise ValueError(f"a segment has 1 to {MAX_CASES} versions, not {len(versions)}")
-    numbers: dict[ResultTemplate | None, int] = {None: _WHOLE}
-    lines = [b""]
-    for one in versions:
-        number = numbers.setdefault(one.template, len(numbers) - 1)
-        lines.append(b"[%d,%b]" % (_ERASED if one.is_erased else number, one.line))
-    lines[0] = _WRITER.encode(
-        [[part.decode() for part in (one.judged, one.summary, one.end)] for one in numbers if one is not None]
-    )
-    blob = zlib.compress(b"\n".join(lines), LEVEL) + b"".join([one.tail for one in versions])
-    return SegmentDraft(len(versions), blob, segment_root([one.entry for one in versions]))
+    return SegmentDraft(len(versions), pack_blob(versions), segment_root([one.entry for one in versions]))
 
 
 _LINE = msgspec.json.Decoder(_VersionLine)
@@ -238,7 +223,7 @@ class OpenVersions:
     def content(self, place: int) -> VersionContent:
         """The version at a place; raises StoreError for one that is damaged."""
         line = self._line(place)
-        is_erased = line.template == _ERASED
+        is_erased = line.template == ERASED
         return VersionContent(
             outcome=line.outcome,
             contract=line.contract,
@@ -258,14 +243,14 @@ class OpenVersions:
     def result(self, place: int) -> bytes | None:
         """The result at a place, as JSON; None once erased."""
         line = self._line(place)
-        return None if line.template == _ERASED else self._whole(line, place)
+        return None if line.template == ERASED else self._whole(line, place)
 
     def split(self, place: int) -> tuple[int, ResultParts] | bytes | None:
         """The number of the result's template, and what fills it; else the whole, and None once erased."""
         line = self._decode(_RESULT_LINE, place)
-        if line.template == _ERASED:
+        if line.template == ERASED:
             return None
-        if line.template == _WHOLE:
+        if line.template == WHOLE:
             return bytes(line.result)
         self._template(line.template)
         return line.template, self._parts(bytes(line.contract), line.result, place)
@@ -282,7 +267,7 @@ class OpenVersions:
             raise StoreError(f"a segment cannot be read: {problem}; restore it from a copy") from None
 
     def _whole(self, line: _VersionLine, place: int) -> bytes:
-        if line.template == _WHOLE:
+        if line.template == WHOLE:
             return bytes(line.result)
         return self._parts(encode_text(line.contract), line.result, place).fill(self._template(line.template))
 
@@ -300,17 +285,5 @@ class OpenVersions:
 
 def open_versions(blob: bytes) -> OpenVersions:
     """A segment, to read some of its versions; raises StoreError for a blob that is damaged."""
-    reader = zlib.decompressobj()
-    try:
-        lines = reader.decompress(blob, MAX_SEGMENT_BYTES)
-        if not reader.eof:
-            raise StoreError("a segment is cut off or too large; restore it from a copy")
-        first, *rest = lines.split(b"\n")
-        parts = msgspec.json.decode(first, type=list[tuple[str, str, str]])
-    except (zlib.error, msgspec.DecodeError) as problem:
-        raise StoreError(f"a segment cannot be read: {problem}; restore it from a copy") from None
-    templates = [ResultTemplate(*(part.encode() for part in one)) for one in parts]
-    tails = reader.unused_data
-    if len(tails) != len(rest) * _TAIL:
-        raise StoreError("a segment has not as many salts as versions; restore it from a copy")
-    return OpenVersions(rest, templates, tails)
+    found = unpack_blob(blob, _TAIL)
+    return OpenVersions(found.lines, found.templates, found.tails)

@@ -53,7 +53,7 @@ PROBE = "not a parameter"
 
 # User code has its own globals, so it cannot overwrite the names of a script around it. The answer, a result or an
 # error, is cut to one character more than the host accepts. The interpreter parses the script for each call, so it is
-# short: what went wrong is told by the step at which it did.
+# short: the step at which it failed says what went wrong.
 SPACE = 'space = {"__name__": "metric", "print": lambda *what, **how: None}'
 RAISED, UNDEFINED_METRIC, UNNAMED, REJECTED = "!", "?", "#", "="
 """First character of an answer that is an error, by the step that failed; JSON never begins with one of them."""

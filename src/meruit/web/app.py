@@ -97,7 +97,7 @@ class WebApp:
         return _Endpoint(
             route=route,
             template=documented_path(path),
-            # Which methods a path has is no secret: OpenAPI names them.
+            # Anyone may know which methods a path has: OpenAPI names them.
             guards=() if route.method is HTTPMethod.OPTIONS else (*self._guards, *group.guards, *route.guards),
             request_class=group.request_class or self._request_class,
             exception_handlers={**self._exception_handlers, **group.exception_handlers},

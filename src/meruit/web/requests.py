@@ -29,7 +29,7 @@ class Request(StarletteRequest):
 
     @property
     def content_length(self) -> int | None:
-        """The declared size of the body; raises HttpRefusal for one that is no number."""
+        """The declared size of the body; raises HttpRefusal for one that is not a number."""
         declared = self.headers.get("content-length")
         if declared is None:
             return None

@@ -1,0 +1,83 @@
+"""The layout of a segment's blob, which evaluations and outcomes share. Pure.
+
+Lines of JSON are compressed together; the first one holds the templates of the results. Behind them stands a tail of
+fixed length for each line: salts and digests look random, and compressing them would take time and save nothing.
+"""
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from meruit.errors import StoreError
+from meruit.judge.result_template import ResultTemplate
+
+WHOLE, ERASED = -1, -2
+"""In place of the number of a template: the result is kept as it is, or was erased."""
+LEVEL = 1
+"""Of the compression: higher levels save a tenth more and take three times as long."""
+MAX_SEGMENT_BYTES = 1 << 30
+"""A blob that would unpack to more than this is damaged."""
+_WRITER = msgspec.json.Encoder()
+
+
+class SegmentLine(Protocol):
+    """A line that is ready for its blob."""
+
+    @property
+    def template(self) -> ResultTemplate | None:
+        """None where the line holds the whole result."""
+
+    @property
+    def line(self) -> bytes:
+        """JSON without its brackets."""
+
+    @property
+    def tail(self) -> bytes:
+        """What stands behind the lines for it."""
+
+    @property
+    def is_erased(self) -> bool:
+        """Whether its content was erased."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentBlob:
+    """What a blob holds."""
+
+    lines: Sequence[bytes]
+    templates: Sequence[ResultTemplate]
+    tails: bytes
+
+
+def pack_blob(lines: Sequence[SegmentLine]) -> bytes:
+    """The blob of a segment."""
+    numbers: dict[ResultTemplate | None, int] = {None: WHOLE}
+    written = [b""]
+    for one in lines:
+        number = numbers.setdefault(one.template, len(numbers) - 1)
+        written.append(b"[%d,%b]" % (ERASED if one.is_erased else number, one.line))
+    written[0] = _WRITER.encode(
+        [[part.decode() for part in (one.judged, one.summary, one.end)] for one in numbers if one is not None]
+    )
+    return zlib.compress(b"\n".join(written), LEVEL) + b"".join([one.tail for one in lines])
+
+
+def unpack_blob(blob: bytes, tail_bytes: int) -> SegmentBlob:
+    """The parts of a blob; raises StoreError for one that is damaged."""
+    reader = zlib.decompressobj()
+    try:
+        lines = reader.decompress(blob, MAX_SEGMENT_BYTES)
+        if not reader.eof:
+            raise StoreError("a segment is cut off or too large; restore it from a copy")
+        first, *rest = lines.split(b"\n")
+        parts = msgspec.json.decode(first, type=list[tuple[str, str, str]])
+    except (zlib.error, msgspec.DecodeError) as problem:
+        raise StoreError(f"a segment cannot be read: {problem}; restore it from a copy") from None
+    templates = [ResultTemplate(*(part.encode() for part in one)) for one in parts]
+    tails = reader.unused_data
+    if len(tails) != len(rest) * tail_bytes:
+        raise StoreError("a segment does not have as many salts as lines; restore it from a copy")
+    return SegmentBlob(rest, templates, tails)
