@@ -1,6 +1,7 @@
 """Figures beside the request: a page never waits for them, each is computed once, and a failure is told once."""
 
 import asyncio
+import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ from tests.console.conftest import SignIn
 from meruit.cli.demo.support_replies import CRITERIA, make_cases
 from meruit.console import background
 from meruit.console.background import BackgroundFigures, Computing, Progress
+from meruit.console.pages import compare
 from meruit.errors import ApiProblem
 from meruit.evaluations.evaluation import EvaluationRecord
 from meruit.evaluations.reader import Evaluations
@@ -145,6 +147,28 @@ def hold(monkeypatch: pytest.MonkeyPatch, console: Deployment, name: str) -> Cal
     monkeypatch.setattr(Evaluations, name, wait)
     monkeypatch.setattr(console.app._app.service.state["console"].figures, "patience_s", 0.0)
     return go.set
+
+
+def test_a_compared_case_is_shown_before_its_place_is_known(
+    console: Deployment, reader: SignIn, grouped: list[EvaluationRecord], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, cases = reader(Role.AUDITOR, "grouped"), Evaluations(console.store, "grouped").cases(grouped[0])
+    address = f"/compare?e={grouped[0].id}&e={grouped[1].id}&case={next(cases).case_id}"
+    release = hold(monkeypatch, console, "changes")
+    try:
+        waiting = one.get(address).text
+        assert ("data-computing" in waiting, "Open the case" in waiting) == (True, True)
+    finally:
+        release()
+    monkeypatch.setattr(console.app._app.service.state["console"].figures, "patience_s", 60.0)
+    ready = one.get(address).text
+    assert ("data-computing" in ready, "Open the case" in ready) == (False, True)
+    assert re.search(r"1 of \d+</span></h1>|data-key", ready)
+    assert one.get(address + "x").status_code == 404
+    # Large evaluations are not walked case by case.
+    monkeypatch.setattr(compare, "MAX_PAIRED", 3)
+    alone = one.get(address).text
+    assert ("Open the case" in alone, 'data-key="j"' in alone) == (True, False)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """Which outputs a judge prefers: over HTTP and as a page."""
 
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
@@ -13,6 +14,9 @@ from tests.judges.endpoint import endpoint
 
 from meruit.config import Settings
 from meruit.console.app import build_pages
+from meruit.console.background import BackgroundFigures
+from meruit.evaluations.service import Evaluator
+from meruit.judges.prefer import PairQuestion
 from meruit.model.access import DEFAULT_TENANT, Role
 from meruit.store.location import Location
 
@@ -39,7 +43,9 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judged]:
         evaluate(made.store, DEFAULT_TENANT, "empty", [])
         keys = {role: made.key(role) for role in (Role.OPERATOR, Role.AUDITOR)}
         readers = {role: Reader(made, cookie_of(sign_in(made, key))) for role, key in keys.items()}
-        yield Judged(made, keys[Role.OPERATOR], readers[Role.OPERATOR], readers[Role.AUDITOR], ids)
+        found = Judged(made, keys[Role.OPERATOR], readers[Role.OPERATOR], readers[Role.AUDITOR], ids)
+        answers_of(found).patience_s = 60.0
+        yield found
         made.close()
 
 
@@ -69,10 +75,84 @@ def test_a_page_asks_and_shows_what_the_judge_prefers(judged: Judged) -> None:
     assert judged.auditor.get(path).status_code == 403
     assert judged.operator.get(f"/compare/preferences?e={judged.ids[0]}").status_code == 400
     assert path.replace("&", "&amp;") in judged.operator.get(path.replace("/preferences", "")).text
-    fields = {"csrf": judged.operator.token(), "e": judged.ids, "judge": "better", "question": "Which?", "rubric": ""}
-    headers = {"cookie": judged.operator.cookie, "sec-fetch-site": "same-origin"}
-    page = judged.deployment.ask("POST", "/compare/preferences", headers=headers, data=fields)
+    address = ask_judge(judged, "Which?")
+    page = judged.operator.get(address)
     assert page.status_code == 200, page.text
     assert "The judge prefers new to old" in page.text
     assert "c0" in page.text
     assert judged.operator.post("/compare/preferences", judge="better").status_code == 400
+
+
+def ask_judge(judged: Judged, question: str, judge: str = "better") -> str:
+    """Post a question; the address of the page with the answer."""
+    fields = {"csrf": judged.operator.token(), "e": judged.ids, "judge": judge, "question": question, "rubric": "a\nb"}
+    headers = {"cookie": judged.operator.cookie, "sec-fetch-site": "same-origin"}
+    sent = judged.deployment.ask("POST", "/compare/preferences", headers=headers, data=fields)
+    assert sent.status_code == 303, sent.text
+    return str(sent.headers["location"])
+
+
+def test_only_the_session_that_posted_a_question_has_it_asked(judged: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    whole = Evaluator.prefer
+
+    def note(own: Evaluator, several: Any, question: PairQuestion, watch: Any) -> Any:
+        asked.append(question.question)
+        return whole(own, several, question, watch)
+
+    monkeypatch.setattr(Evaluator, "prefer", note)
+    address = ask_judge(judged, "Which is <b>warmer</b>?")
+    other = Reader(judged.deployment, cookie_of(sign_in(judged.deployment, judged.deployment.key(Role.OPERATOR))))
+    for wrong in (
+        address[:-1],
+        address + "0",
+        address.replace("asked=", "asked=%C3%A9"),
+        address.replace("&e=", "&f="),
+    ):
+        assert judged.operator.get(wrong).status_code in (200, 400)
+    # The question is there to be asked, and was not.
+    shown = other.get(address)
+    assert (shown.status_code, "Which is &lt;b&gt;warmer&lt;/b&gt;?" in shown.text, asked) == (200, True, [])
+    for _ in range(2):
+        assert "The judge prefers new to old" in judged.operator.get(address).text
+    assert asked == ["Which is <b>warmer</b>?"]
+
+
+def test_a_judge_that_takes_long_is_asked_beside_the_page(judged: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
+    go, whole, answers = threading.Event(), Evaluator.prefer, answers_of(judged)
+    monkeypatch.setattr(answers, "patience_s", 0.0)
+
+    def wait(own: Evaluator, several: Any, question: PairQuestion, watch: Callable[[int, int], None]) -> Any:
+        watch(3, 9)
+        go.wait()
+        return whole(own, several, question, watch)
+
+    monkeypatch.setattr(Evaluator, "prefer", wait)
+    address = ask_judge(judged, "Which is shorter?")
+    waiting = judged.operator.get(address).text
+    assert ("data-computing" in waiting, 'name="judge"' in waiting) == (True, False)
+    go.set()
+    monkeypatch.setattr(answers, "patience_s", 60.0)
+    ready = judged.operator.get(address).text
+    assert ("data-computing" in ready, "The judge prefers new to old" in ready) == (False, True)
+
+
+def test_a_refused_question_is_told_until_it_is_posted_again(judged: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    whole = Evaluator.prefer
+
+    def note(own: Evaluator, several: Any, question: PairQuestion, watch: Any) -> Any:
+        asked.append(question.judge)
+        return whole(own, several, question, watch)
+
+    monkeypatch.setattr(Evaluator, "prefer", note)
+    for times in (1, 2):
+        address = ask_judge(judged, "Which?", judge="no-such")
+        assert [judged.operator.get(address).status_code for _ in range(2)] == [400, 400]
+        assert len(asked) == times
+
+
+def answers_of(judged: Judged) -> BackgroundFigures:
+    """What judges of the service are asked."""
+    found: BackgroundFigures = judged.deployment.app._app.service.state["console"].answers
+    return found

@@ -1,14 +1,18 @@
 """The pages of reviews: one case at a time, blind, and what labels say."""
 
 import re
+import threading
 
 import pytest
 from tests.api.conftest import Deployment
 from tests.console.conftest import Reader, SignIn
 from tests.review.conftest import evaluate
 
+from meruit.evaluations.evaluation import EvaluationRecord
 from meruit.model.access import DEFAULT_TENANT, Role
+from meruit.review.results import CorrectedRate, ReviewResults
 from meruit.review.service import ReviewRequest, Reviews
+from meruit.review.store.read import read_labels
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +98,62 @@ def test_results_are_beside_the_raw_rates(console: Deployment, reader: SignIn, r
     outcome = re.findall(rf'/outcomes/(out_\w+)"><bdi>{case}</bdi>', page)
     if outcome:
         assert "fine" in auditor.get(f"/outcomes/{outcome[0]}").text
+
+
+def test_figures_are_computed_beside_the_page_once_for_each_state_of_the_labels(
+    console: Deployment, reader: SignIn, monkeypatch: pytest.MonkeyPatch, review_id: str
+) -> None:
+    asked: list[str] = []
+    go, whole, figures = (
+        threading.Event(),
+        ReviewResults.corrected_rate,
+        console.app._app.service.state["console"].figures,
+    )
+
+    def note(own: ReviewResults, found: EvaluationRecord, criterion: str | None) -> CorrectedRate:
+        asked.append(found.id)
+        go.wait()
+        return whole(own, found, criterion)
+
+    monkeypatch.setattr(ReviewResults, "corrected_rate", note)
+    monkeypatch.setattr(figures, "patience_s", 0.0)
+    reviews, one = Reviews(console.store, DEFAULT_TENANT), reader(Role.OPERATOR)
+    reviews.label(reviews.find(review_id), 13, labeller="ben", choice="no", by="test")
+    waiting = one.get(f"/reviews/{review_id}").text
+    assert ("data-computing" in waiting, "Label the next case" in waiting) == (True, True)
+    go.set()
+    monkeypatch.setattr(figures, "patience_s", 60.0)
+    for _ in range(2):
+        assert "Agreement between people" in one.get(f"/reviews/{review_id}").text
+    assert len(asked) == 1
+
+
+def test_a_case_of_a_queue_is_read_alone(
+    console: Deployment, reader: SignIn, monkeypatch: pytest.MonkeyPatch, review_id: str
+) -> None:
+    def refuse(*_values: object, **_named: object) -> None:
+        raise AssertionError("all are read")
+
+    monkeypatch.setattr(Reviews, "draws", refuse)
+    monkeypatch.setattr(Reviews, "labels", refuse)
+    operator = reader(Role.OPERATOR)
+    numbers = [label_next(operator, review_id, choice) for choice in ("yes", "no")]
+    assert number_on(operator.get(f"/reviews/{review_id}/label?case={numbers[0]}").text) == numbers[0]
+    operator.post(f"/reviews/{review_id}/label", number=numbers[0], choice="cannot_tell")
+    reviews = Reviews(console.store, DEFAULT_TENANT)
+    who = re.findall(r'<progress[^>]*value="(\d+)"', operator.get(f"/reviews/{review_id}/label").text)
+    done, last = reviews.last_labels(reviews.find(review_id), labeller_on(console, review_id, numbers[1]), 1)
+    assert (done, len(last)) == (2, 1)
+    assert who
+    assert (str(last[0].number), last[0].choice, last[0].version) == (numbers[0], "cannot_tell", 2)
+
+
+def labeller_on(console: Deployment, review_id: str, number: str) -> str:
+    """Who labelled a case last."""
+    reviews = Reviews(console.store, DEFAULT_TENANT)
+    with console.store.database.reading() as connection:
+        labels = read_labels(connection, DEFAULT_TENANT, reviews.find(review_id).id, int(number))
+    return max(labels, key=lambda one: one.at).labeller
 
 
 def test_other_tenants_and_agents_see_no_review(reader: SignIn, review_id: str) -> None:

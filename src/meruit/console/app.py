@@ -44,7 +44,13 @@ def build_pages(store: Store, visitor: Caller | None = None) -> PageRoutes:
 
     tokens = FormTokens(store.surroundings.entropy)
     console = Console(
-        render=render, tokens=tokens, pages=infos, visitor=visitor, toasts=Toasts(), figures=BackgroundFigures()
+        render=render,
+        tokens=tokens,
+        pages=infos,
+        visitor=visitor,
+        toasts=Toasts(),
+        figures=BackgroundFigures(),
+        answers=BackgroundFigures(),
     )
     group = RouteGroup(
         routes=[

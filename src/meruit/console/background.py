@@ -45,6 +45,10 @@ class Progress:
         """Note that so many more cases were read."""
         self.done = min(self.done + cases, self.total)
 
+    def reach(self, done: int, total: int) -> None:
+        """Note how far it is, where the total is only known now."""
+        self.done, self.total = done, total
+
 
 @dataclass(frozen=True, slots=True)
 class Computing:
@@ -81,6 +85,10 @@ class BackgroundFigures:
         With `changing`, the key does not name all that the figures depend on.
         """
         return await self._wait(key, compute, total, changing, lambda found: asyncio.wait_for(found, self.patience_s))
+
+    def drop(self, key: Hashable) -> None:
+        """Forget figures that are ready, so that who asks next begins again."""
+        self._ready.remove(key)
 
     async def wait_for(
         self, key: Hashable, compute: Callable[[Progress], T], total: int = 0, *, changing: bool = False

@@ -108,6 +108,10 @@ class PageRequest(ApiRequest):
         """Whether the caller may act."""
         return self.caller.role in OPERATORS
 
+    def seal(self, content: str) -> str:
+        """A mark that this caller posted the content."""
+        return self.console.tokens.seal(content, self.cookies.get(SESSION_COOKIE))
+
     def new_csrf_token(self) -> str:
         """A token that a form of this caller must hold."""
         return self.console.tokens.issue(self.cookies.get(SESSION_COOKIE))
@@ -182,6 +186,8 @@ class Console:
     """Who everyone is where records are only viewed; else callers sign in."""
     toasts: Toasts
     figures: BackgroundFigures
+    answers: BackgroundFigures
+    """What judges are asked: apart, because models take minutes and figures must not wait for them."""
 
 
 def page(

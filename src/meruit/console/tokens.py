@@ -1,11 +1,11 @@
-"""Tokens that prove that a form came from a page of the same session."""
+"""Tokens that prove that a form, or what an address asks for, came from a page of the same session."""
 
 import hmac
 from collections.abc import Callable
 from hashlib import sha256
 
 NONCE_BYTES = 8
-_PURPOSE = b"meruit form"
+_PURPOSE, _SEAL = b"meruit form", b"meruit posted"
 
 
 class FormTokens:
@@ -29,6 +29,10 @@ class FormTokens:
         nonce, _, signed = token.partition(".")
         return hmac.compare_digest(signed.encode("utf-8", "replace"), self._sign(nonce, session).encode())
 
-    def _sign(self, nonce: str, session: str | None) -> str:
+    def seal(self, content: str, session: str | None) -> str:
+        """A mark that this session posted the content, so that an address with both may act on it."""
+        return self._sign(content, session, _SEAL)
+
+    def _sign(self, nonce: str, session: str | None, purpose: bytes = _PURPOSE) -> str:
         secret = self._own if session is None else session.encode("utf-8", "replace")
-        return hmac.new(secret, _PURPOSE + nonce.encode("utf-8", "replace"), sha256).hexdigest()
+        return hmac.new(secret, purpose + nonce.encode("utf-8", "replace"), sha256).hexdigest()

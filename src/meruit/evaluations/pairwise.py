@@ -1,8 +1,8 @@
 """Evaluations compared by preference: a judge sees two outputs of each case, in both orders."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from itertools import combinations
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations, count
 from typing import Any
 
 from meruit.errors import NotComparable
@@ -48,14 +48,23 @@ _Work = tuple[Mapping[str, Any], Mapping[str, Any]]
 """Input and output."""
 
 
+Watch = Callable[[int, int], None]
+"""Hears how many pairs are answered, and of how many."""
+
+
+def ignore(_done: int, _total: int) -> None:
+    """Watch nothing."""
+
+
 def compare_pairwise(
     reader: Evaluations,
     evaluations: Sequence[EvaluationRecord],
     judge: PairJudge,
     scope: JudgingScope,
     most: int = MAX_PAIRS,
+    watch: Watch = ignore,
 ) -> PairwiseComparison:
-    """Ask about each pair of outputs of the cases that two evaluations share.
+    """Ask about each pair of outputs of the cases that two evaluations share; `watch` hears of each answer.
 
     Raises NotComparable where no case has two outputs, and where there are more than `most` pairs.
     """
@@ -70,7 +79,7 @@ def compare_pairwise(
         raise NotComparable("the evaluations have no case with two outputs in common; nothing can be compared")
     if len(pairs) > most:
         raise NotComparable(f"there are {len(pairs):,} pairs of outputs; the limit is {most:,}")
-    found = asyncio.run(_ask_all(judge, works, pairs, scope))
+    found = asyncio.run(_ask_all(judge, works, pairs, scope, watch))
     cases: dict[_Key, list[Comparison]] = {}
     for (key, one, other), preferred in zip(pairs, found, strict=True):
         if preferred is not Preferred.OPEN:
@@ -101,13 +110,19 @@ def _outputs(reader: Evaluations, evaluation: EvaluationRecord) -> dict[_Key, _W
 
 
 async def _ask_all(
-    judge: PairJudge, works: Sequence[Mapping[_Key, _Work]], pairs: Sequence[tuple[_Key, int, int]], scope: JudgingScope
+    judge: PairJudge,
+    works: Sequence[Mapping[_Key, _Work]],
+    pairs: Sequence[tuple[_Key, int, int]],
+    scope: JudgingScope,
+    watch: Watch,
 ) -> list[Preferred]:
-    slots = asyncio.Semaphore(AT_ONCE)
+    slots, answered = asyncio.Semaphore(AT_ONCE), count(1)
 
     async def ask(key: _Key, one: int, other: int) -> Preferred:
         given, first = works[one][key]
         async with slots:
-            return await judge.prefer(given, first, works[other][key][1], scope)
+            preferred = await judge.prefer(given, first, works[other][key][1], scope)
+        watch(next(answered), len(pairs))
+        return preferred
 
     return await asyncio.gather(*(ask(*pair) for pair in pairs))

@@ -21,7 +21,14 @@ from meruit.evaluations.case_judge import (
 from meruit.evaluations.evaluation import Case, EvaluationRecord, EvaluationStatus
 from meruit.evaluations.journal import RunJournal, open_journal
 from meruit.evaluations.judge_usage import FRAMEWORK, build_judge_runs
-from meruit.evaluations.pairwise import MAX_PAIRS_A_REQUEST, PairwiseComparison, compare_pairwise, judging_scope
+from meruit.evaluations.pairwise import (
+    MAX_PAIRS_A_REQUEST,
+    PairwiseComparison,
+    Watch,
+    compare_pairwise,
+    ignore,
+    judging_scope,
+)
 from meruit.evaluations.reader import Evaluations
 from meruit.evaluations.store.read import find, find_known_cases, find_spending
 from meruit.evaluations.store.write import FinishEvaluation, RecordSegment, StartEvaluation
@@ -215,10 +222,12 @@ class Evaluator:
             write = RecordRun(self._tenant, FRAMEWORK, run)
             self._store.recorder.write(UsageWrite(tenant=self._tenant, by=FRAMEWORK, write=write))
 
-    def prefer(self, evaluations: Sequence[EvaluationRecord], question: PairQuestion) -> PairwiseComparison:
+    def prefer(
+        self, evaluations: Sequence[EvaluationRecord], question: PairQuestion, watch: Watch = ignore
+    ) -> PairwiseComparison:
         """Ask a judge which outputs of common cases are better, in both orders; answers that are known are not asked.
 
-        Raises UnknownJudge, NotComparable.
+        `watch` hears how many pairs are answered. Raises UnknownJudge, NotComparable.
         """
         judges = self._registrar.engine.services.get(JUDGE)
         if not isinstance(judges, ModelJudges):
@@ -229,7 +238,7 @@ class Evaluator:
             raise UnknownJudge(str(refused)) from None
         scope = judging_scope(self._tenant, evaluations[0], question)
         reader = Evaluations(self._store, self._tenant)
-        return compare_pairwise(reader, evaluations, judge, scope, MAX_PAIRS_A_REQUEST)
+        return compare_pairwise(reader, evaluations, judge, scope, MAX_PAIRS_A_REQUEST, watch)
 
     def draft_finish(self, evaluation: EvaluationRecord) -> Write[EvaluationRecord]:
         """The write that finishes an evaluation; its cases are counted first."""

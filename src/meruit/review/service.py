@@ -238,6 +238,11 @@ class Reviews:
         with self._reading() as connection:
             return read.read_labels(connection, self._tenant, review.id, superseded=superseded)
 
+    def last_labels(self, review: ReviewRecord, labeller: str, limit: int) -> tuple[int, list[Label]]:
+        """How many cases a person labelled, and what they said last, the newest first."""
+        with self._reading() as connection:
+            return read.last_labels(connection, self._tenant, review.id, labeller, limit)
+
     def labels_of_case(self, review: ReviewRecord, case_id: str, repeat: int = 0) -> list[Label]:
         """What each person said last of one case; empty where it is not in the queue."""
         with self._reading() as connection:
@@ -253,7 +258,10 @@ class Reviews:
 
     def case(self, review: ReviewRecord, number: int) -> BlindCase:
         """One case of the queue, blind; raises NotFound."""
-        draw = next((one for one in self.draws(review) if one.number == number), None)
+        draw = None
+        if 0 < number <= review.cases:
+            with self._reading() as connection:
+                draw = read.find_numbered_draw(connection, self._tenant, review.id, number)
         if draw is None:
             raise NotFound(f"the review {review.name!r} has no case {number}; it has {review.cases}")
         return self._blind(review, draw)

@@ -1,8 +1,10 @@
 """Comparison of evaluations: whether B is better than A, on what, and which cases broke."""
 
 import asyncio
+import hmac
 import json
-from collections.abc import Sequence
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +18,8 @@ from meruit.console.query import Choice, Filter, Query
 from meruit.console.shape import main_text, plural, text_difference
 from meruit.console.summaries import PairedCases, compare, count, count_listed, key_of, pair_cases
 from meruit.console.table import Column, Table
-from meruit.errors import ApiProblem
-from meruit.evaluations.compare import MOST_COMPARED, CaseChange, Difference, EvaluationComparison
+from meruit.errors import ApiProblem, MeruitError
+from meruit.evaluations.compare import MOST_COMPARED, CaseChange, Difference, EvaluationComparison, describe_change
 from meruit.evaluations.evaluation import CaseSummary, EvaluationRecord
 from meruit.evaluations.pairwise import PairwiseComparison
 from meruit.evaluations.reader import CaseDetail, CaseFilter, Evaluations
@@ -38,6 +40,8 @@ CHOICES = 50
 """Evaluations that can be chosen from: the newest."""
 MOST_PAIRS = 200
 """Pairs of outputs that the page of preferences lists."""
+ASKED = "asked"
+"""The parameter with the question to a judge, and the mark of the session that posted it."""
 CHANGES = {"broken": "fail", "fixed": "pass", "both fail": "", "both pass": "", "not judged": "open"}
 COLUMNS = (
     Column("case", "Case"),
@@ -220,69 +224,131 @@ def _newest_alike(found: Sequence[EvaluationRecord]) -> tuple[str, ...]:
 
 
 async def _show_pair(request: PageRequest, query: Query, evaluations: Evaluations) -> Response[Any]:
-    """One case in two evaluations, side by side."""
-    case_id, chosen = query.get("case"), query.all("e")
+    """One case in two evaluations, side by side; its place among those that changed alike may come later."""
+    case_id, chosen = query.get("case"), [*dict.fromkeys(query.all("e"))]
 
-    def ask() -> tuple[list[EvaluationRecord], list[CaseDetail], PairedCases]:
+    def ask() -> tuple[list[EvaluationRecord], list[CaseDetail]]:
         found = [evaluations.find(one) for one in chosen[:2]]
-        return found, [evaluations.case(one, case_id) for one in found], pair_cases(evaluations, *found)
+        return found, [evaluations.case(one, case_id) for one in found]
 
-    found, sides, pairs = await asyncio.to_thread(ask)
-    this = pairs.find(case_id)
-    if this is None:
-        raise ApiProblem(404, "not_found", f"the case {case_id!r} is not in both evaluations")
-    alike = pairs.by_change[this.change]
-    place = alike.index(this)
-    texts = [main_text(one.output) for one in sides]
+    found, sides = await asyncio.to_thread(ask)
+    (first, second), texts = (one.summary for one in sides), [main_text(one.output) for one in sides]
+    change = describe_change(first.verdict, second.verdict, first_success=first.success, second_success=second.success)
+    alike = await _find_alike(request, evaluations, found, change)
+    place = -1 if isinstance(alike, Computing) else next((at for at, one in enumerate(alike) if one == case_id), -1)
+    ids: Sequence[str] = () if isinstance(alike, Computing) or place < 0 else alike
     old, new = (text if text is not None else _output_text(side) for text, side in zip(texts, sides, strict=True))
     return request.show(
         "compare-case.html",
         evaluations=found,
         sides=sides,
-        pair=this,
+        case_id=case_id,
+        change=change,
         pieces=text_difference(old, new),
         place=place + 1,
-        alike=len(alike),
+        alike=len(ids),
+        computing=alike if isinstance(alike, Computing) else None,
         query=query,
         back=Query("/compare", tuple(("e", one) for one in chosen)),
-        previous=query.choose("case", alike[place - 1].case_id) if place else None,
-        following=query.choose("case", alike[place + 1].case_id) if place + 1 < len(alike) else None,
+        previous=query.choose("case", ids[place - 1]) if place > 0 else None,
+        following=query.choose("case", ids[place + 1]) if 0 <= place < len(ids) - 1 else None,
     )
 
 
+async def _find_alike(
+    request: PageRequest, evaluations: Evaluations, found: Sequence[EvaluationRecord], change: str
+) -> Sequence[str] | Computing:
+    """The ids of the cases that changed so, in the order of the list; none of evaluations that are too large."""
+    if any(one.cases > MAX_PAIRED for one in found):
+        return ()
+    made = await request.console.figures.ask(
+        ("pairs", *map(key_of, found)),
+        lambda _: pair_cases(evaluations, *found),
+        changing=any(one.ended_at is None for one in found),
+    )
+    return made if isinstance(made, Computing) else [one.case_id for one in made.choose((change,))]
+
+
 @page("/compare/preferences", roles=OPERATORS)
-async def ask_preferences(request: PageRequest) -> Response[Any]:
-    """Ask which judge compares the outputs of several evaluations."""
-    return await _show_preferences(request, Query.of(request).all("e"))
+async def show_preferences(request: PageRequest) -> Response[Any]:
+    """Ask which judge compares the outputs of several evaluations; show what the judge that was asked prefers."""
+    query = Query.of(request)
+    several = await _find_several(request, query.all("e"))
+    posted = _read_posted(request, several)
+    if posted is None:
+        return _show_preferences(request, several, PairQuestion("", DEFAULT_QUESTION))
+    question, is_own = posted
+    if not is_own:
+        # Another session asked, and asking costs money: this one has to ask itself.
+        return _show_preferences(request, several, question)
+    evaluator = Evaluator(request.service.registrar, request.caller.tenant)
+
+    def compute(progress: Progress) -> PairwiseComparison | MeruitError:
+        try:
+            return evaluator.prefer(several, question, progress.reach)
+        except MeruitError as refused:
+            # Kept as an answer: a page that fills itself would ask again and again.
+            return refused
+
+    found = await request.console.answers.ask(_preference_key(request, several, question), compute)
+    if isinstance(found, MeruitError):
+        raise found
+    return _show_preferences(request, several, question, found)
 
 
 @action("/compare/preferences")
 async def compare_by_preference(request: PageRequest) -> Response[Any]:
-    """Ask a judge which output of each common case is better, and show what it prefers."""
-    chosen = [str(one) for one in (await request.form()).getlist("e")]
+    """Have a judge asked which output of each common case is better; the page that this leads to asks."""
+    several = await _find_several(request, [str(one) for one in (await request.form()).getlist("e")])
     judge, rubric = await read_field(request, "judge", longest=200), await read_field(request, "rubric")
     question = PairQuestion(judge, await read_field(request, "question") or DEFAULT_QUESTION, rubric)
-    return await _show_preferences(request, chosen, question)
+    # What was refused before is asked again; answers of the judge are recorded and are not.
+    request.console.answers.drop(_preference_key(request, several, question))
+    asked = urlsafe_b64encode(msgspec.json.encode([judge, question.question, rubric])).decode().rstrip("=")
+    address = Query("/compare/preferences", tuple(("e", one.id) for one in several))
+    sealed = f"{asked}.{request.seal(str(address.choose(ASKED, asked)))}"
+    return request.go_to(str(address.choose(ASKED, sealed)))
 
 
-async def _show_preferences(
-    request: PageRequest, chosen: Sequence[str], question: PairQuestion | None = None
-) -> Response[Any]:
-    service, tenant = request.service, request.caller.tenant
-    evaluations = Evaluations(service.store, tenant)
+def _read_posted(request: PageRequest, several: Sequence[EvaluationRecord]) -> tuple[PairQuestion, bool] | None:
+    """The question that was posted, and whether this session posted it; None where none was."""
+    asked, _, seal = request.query_params.get(ASKED, "").partition(".")
+    try:
+        parts = msgspec.json.decode(urlsafe_b64decode(asked.encode("ascii") + b"=="), type=tuple[str, str, str])
+    except (ValueError, msgspec.DecodeError):
+        return None
+    address = Query("/compare/preferences", tuple(("e", one.id) for one in several))
+    is_own = hmac.compare_digest(
+        request.seal(str(address.choose(ASKED, asked))).encode(), seal.encode("utf-8", "replace")
+    )
+    return PairQuestion(*parts), is_own
+
+
+def _preference_key(request: PageRequest, several: Sequence[EvaluationRecord], question: PairQuestion) -> Hashable:
+    return request.caller.tenant, tuple(one.id for one in several), question
+
+
+async def _find_several(request: PageRequest, chosen: Sequence[str]) -> list[EvaluationRecord]:
+    evaluations = Evaluations(request.service.store, request.caller.tenant)
     unlike = [*dict.fromkeys(chosen)]
     if not 2 <= len(unlike) <= MOST_COMPARED:
         raise ApiProblem(400, "invalid", f"e: choose 2 to {MOST_COMPARED} evaluations")
-    several = await asyncio.to_thread(lambda: [evaluations.find(one) for one in unlike])
-    found = None
-    if question is not None:
-        evaluator = Evaluator(service.registrar, tenant)
-        found = await asyncio.to_thread(evaluator.prefer, several, question)
+    return await asyncio.to_thread(lambda: [evaluations.find(one) for one in unlike])
+
+
+def _show_preferences(
+    request: PageRequest,
+    several: Sequence[EvaluationRecord],
+    question: PairQuestion,
+    made: PairwiseComparison | Computing | None = None,
+) -> Response[Any]:
+    found = None if isinstance(made, Computing) else made
     return request.show(
         "compare-preferences.html",
         evaluations=several,
-        judges=[*service.configuration.judges],
-        question=question or PairQuestion("", DEFAULT_QUESTION),
+        judges=[*request.service.configuration.judges],
+        question=question,
+        computing=made if isinstance(made, Computing) else None,
         found=found,
         answer="" if found is None else _say_preference(found),
         pairs=[] if found is None else found.pairs[:MOST_PAIRS],

@@ -5,11 +5,14 @@ from typing import Any
 
 from meruit.api.listing import table_response
 from meruit.api.routes.reviews import labeller_of
+from meruit.console.background import Computing
 from meruit.console.page import OPERATORS, NavEntry, PageRequest, action, page, read_field
 from meruit.console.query import Query
 from meruit.console.shape import JsonNode, json_tree
+from meruit.console.summaries import key_of
 from meruit.console.table import Column, Table
 from meruit.errors import ApiProblem
+from meruit.evaluations.evaluation import EvaluationRecord
 from meruit.evaluations.reader import Evaluations
 from meruit.review.label import CANNOT_TELL, Label, ReviewRecord
 from meruit.review.results import ReviewResults
@@ -60,20 +63,24 @@ async def list_reviews(request: PageRequest) -> Response[Any]:
 @page("/reviews/{review_id:str}")
 async def show_review(request: PageRequest, review_id: FromPath[str]) -> Response[Any]:
     """Show how far a review is, how far people agree, and the rate that their labels correct."""
+    store, tenant = request.service.store, request.caller.tenant
+    reviews, results = _reviews(request), ReviewResults(store, tenant)
 
-    def ask() -> dict[str, Any]:
-        store, tenant = request.service.store, request.caller.tenant
-        reviews = _reviews(request)
+    def ask() -> tuple[ReviewRecord, EvaluationRecord, tuple[int, int]]:
         review = reviews.find(review_id)
-        evaluation = Evaluations(store, tenant).find(review.evaluation_id)
-        return {
-            "review": review,
-            "evaluation": evaluation,
-            "progress": reviews.progress(review),
-            "rate": ReviewResults(store, tenant).corrected_rate(evaluation, review.criterion),
-        }
+        return review, Evaluations(store, tenant).find(review.evaluation_id), results.count_records()
 
-    return request.show("review.html", **await asyncio.to_thread(ask))
+    review, evaluation, labels = await asyncio.to_thread(ask)
+    # The rate depends on every case of the evaluation and on every label: it is computed once for each state of them.
+    made = await request.console.figures.ask(
+        ("review", review.id, key_of(evaluation), labels),
+        lambda _: (reviews.progress(review), results.corrected_rate(evaluation, review.criterion)),
+        changing=evaluation.ended_at is None,
+    )
+    if isinstance(made, Computing):
+        return request.show("review-computing.html", review=review, evaluation=evaluation, computing=made)
+    progress, rate = made
+    return request.show("review.html", review=review, evaluation=evaluation, progress=progress, rate=rate)
 
 
 @page("/reviews/{review_id:str}/label", roles=OPERATORS)
@@ -81,22 +88,21 @@ async def show_next_case(request: PageRequest, review_id: FromPath[str]) -> Resp
     """Show the next case, blind, or one that the labeller wants to change."""
     number, labeller = Query.of(request).number("case"), labeller_of(request.caller)
 
-    def ask() -> tuple[ReviewRecord, BlindCase | None, list[Label]]:
+    def ask() -> tuple[ReviewRecord, BlindCase | None, tuple[int, list[Label]]]:
         reviews = _reviews(request)
         review = reviews.find(review_id)
         case = reviews.next_case(review, labeller) if number is None else reviews.case(review, number)
-        own = [one for one in reviews.labels(review) if one.labeller == labeller]
-        return review, case, sorted(own, key=lambda one: one.at, reverse=True)
+        return review, case, reviews.last_labels(review, labeller, LAST_LABELS)
 
-    review, case, own = await asyncio.to_thread(ask)
+    review, case, (done, own) = await asyncio.to_thread(ask)
     shown = [] if case is None else [_part(name, value) for name, value in case.parts.items()]
     return request.show(
         "review-case.html",
         review=review,
         case=case,
         shown=shown,
-        own=own[:LAST_LABELS],
-        done=len(own),
+        own=own,
+        done=done,
         words={CANNOT_TELL: "cannot tell"},
         max_note=MAX_TEXT,
         is_change=number is not None,

@@ -111,6 +111,37 @@ def find_draw(connection: Connection, tenant: str, review_id: str, case_id: str,
     return None if row is None else draw_of(row)
 
 
+def find_numbered_draw(connection: Connection, tenant: str, review_id: str, number: int) -> ReviewDraw | None:
+    """The draw of a number; None where the queue has none."""
+    table = tables.review_draws
+    query = select(table).where(table.c.tenant == tenant, table.c.review_id == review_id, table.c.number == number)
+    row = connection.execute(query).first()
+    return None if row is None else draw_of(row)
+
+
+def last_labels(
+    connection: Connection, tenant: str, review_id: str, labeller: str, limit: int
+) -> tuple[int, list[Label]]:
+    """How many cases a person labelled, and what they said last, the newest first."""
+    table = tables.review_labels
+    own = (table.c.tenant == tenant, table.c.review_id == review_id, table.c.labeller == labeller)
+    latest = (
+        select(table.c.number, func.max(table.c.version).label("version"))
+        .where(*own)
+        .group_by(table.c.number)
+        .subquery()
+    )
+    newest = (
+        select(table)
+        .join(latest, (latest.c.number == table.c.number) & (latest.c.version == table.c.version))
+        .where(*own)
+        .order_by(table.c.at.desc(), table.c.leaf.desc())
+        .limit(limit)
+    )
+    done = connection.execute(select(func.count(func.distinct(table.c.number))).where(*own)).scalar_one()
+    return int(done), [label_of(row) for row in connection.execute(newest)]
+
+
 def read_labels(
     connection: Connection, tenant: str, review_id: str, number: int | None = None, *, superseded: bool = False
 ) -> list[Label]:
