@@ -15,7 +15,7 @@ from meruit.config import Settings
 from meruit.model.access import Scope
 from meruit.model.environment import EnvironmentState, Snapshot, SourceKind, make_item
 from meruit.model.task import Benchmark, Task
-from meruit.model.task_run import TaskRun
+from meruit.model.task_run import ActLog, AgentAct, TaskRun
 from meruit.store.store import Store
 
 RUBRIC = "canary-72148"
@@ -101,6 +101,12 @@ class MemoryGround:
     async def last_event(self, place_id: str) -> str | None:
         """The last row."""
         return max(self.rows.get(place_id, {}), default=None)
+
+    async def acts(self, place_id: str) -> ActLog:
+        """One act for each row."""
+        return ActLog(
+            tuple(AgentAct("2026-01-01T00:00:00Z", "row", "rows", key) for key in self.rows.get(place_id, {}))
+        )
 
     async def discard(self, place_id: str) -> None:
         """Forget a world."""

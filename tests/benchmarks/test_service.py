@@ -23,8 +23,9 @@ from meruit.model.criterion import Assertion
 from meruit.model.environment import SourceKind
 from meruit.model.evidence import Checked, Fault
 from meruit.model.task import Benchmark
-from meruit.model.task_run import CriterionRun, CriterionStatus, RunStatus, TaskRun, TaskRunAxis
+from meruit.model.task_run import ACTS_KEY, ActLog, CriterionRun, CriterionStatus, RunStatus, TaskRun, TaskRunAxis
 from meruit.model.verdict import AxisScore, Bounds, Verdict
+from meruit.playground.events import read_acts
 from meruit.playground.host import Host
 from meruit.playground.state import PlaygroundState
 from meruit.registry import Check, checks
@@ -397,6 +398,22 @@ def test_an_environment_ends_unless_a_recheck_may_need_it(play: Play) -> None:
     play(story)
 
 
+def test_what_the_agent_did_is_recorded_with_the_outcome(play: Play) -> None:
+    async def story(here: Playing) -> None:
+        begun = await here.started()
+        await asyncio.to_thread(all_done, here.state(begun.run))
+        seen = await asyncio.to_thread(read_acts, here.state(begun.run))
+        run = await here.benchmarks.complete(here.scope, begun.run.id)
+        # The playground is gone, and the acts are not.
+        assert here.host.listing() == []
+        *_, metadata = here.benchmarks._load_evidence(here.tenant, run)
+        assert (len(seen.acts) > 3, msgspec.convert(metadata[ACTS_KEY], ActLog)) == (True, seen)
+        again = await here.benchmarks.rejudge(here.tenant, run.id, "again")
+        assert (again.verdict, again.outcome_version) == (run.verdict, 2)
+
+    play(story)
+
+
 def test_parallel_completions_of_a_playground_are_equal(play: Play) -> None:
     async def story(here: Playing) -> None:
         begun = await here.started()
@@ -592,8 +609,10 @@ def test_a_reread_counts_later_changes_and_says_so(
         found = {label: str(one.status) for label, one in here.criteria(later).items()}
         assert found == {"active": "passed", "asked": "failed"}
         assert (later.exact, later.exact_high) == ("1/2", "1/2")
-        _, done = here.benchmarks._load_evidence(here.tenant, later)
+        _, done, metadata = here.benchmarks._load_evidence(here.tenant, later)
         assert done["reread"]["sources"] == ["chart"]
+        # What was done after the run ended is not among its acts.
+        assert metadata[ACTS_KEY]["acts"] == []
         assert datetime.fromisoformat(done["reread"]["at"]) >= (run.ended_at or datetime.max.replace(tzinfo=UTC))
 
     charted(story)
@@ -604,9 +623,9 @@ def test_a_reread_needs_an_unread_source(charted: Play, monkeypatch: pytest.Monk
         begun = await here.started(task(ON_CHART | QUICK, ON_PORTAL, sources=OWN))
         chart.up = False
         run = await here.benchmarks.complete(here.scope, begun.run.id)
-        given, done = here.benchmarks._load_evidence(here.tenant, run)
+        given, done, metadata = here.benchmarks._load_evidence(here.tenant, run)
         done["world"]["chart"]["trouble"] = None
-        monkeypatch.setattr(here.benchmarks, "_load_evidence", lambda *_: (given, done))
+        monkeypatch.setattr(here.benchmarks, "_load_evidence", lambda *_: (given, done, metadata))
         with pytest.raises(TaskRunStateError, match=run.id):
             await here.benchmarks.recheck(here.tenant, run.id, reread=True)
 

@@ -7,8 +7,10 @@ import re
 import shutil
 import zipfile
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 import pytest
@@ -26,15 +28,21 @@ from meruit.audit.known_witness import KnownWitness
 from meruit.config import ServiceSettings, Settings
 from meruit.console.app import build_pages
 from meruit.console.pages.audit import find_cosigners
+from meruit.console.pages.benchmarks import describe_act, time_of_act
 from meruit.events.records import list_pending_deliveries, list_recent_deliveries
 from meruit.events.store.webhooks import AddWebhook
 from meruit.log.cosignature import WitnessKey
 from meruit.model.access import Role
+from meruit.model.task_run import AgentAct
+from meruit.outcomes.records import erase
 from meruit.store import keys, tables
 from meruit.store.key_use import AddKeyUse
 from meruit.store.location import Location
 from meruit.store.transaction import WriteTransaction
 from meruit.verify.engine import VerificationEngine
+
+if TYPE_CHECKING:
+    from meruit.model.task_run import TaskRun
 
 
 class Filled(NamedTuple):
@@ -204,6 +212,50 @@ def test_a_task_run_shows_changes_criteria_and_what_the_agent_sees(filled: Fille
     assert "Not read completely" in trouble
     own = main_of(filled.agent.get(f"/task-runs/{filled.task_runs['rejudge']}").text)
     assert "portal-state-match" not in own
+    assert "What the agent did" not in own
+
+
+def test_a_task_run_shows_what_the_agent_did_after_its_playground_is_gone(filled: Filled) -> None:
+    made = filled.deployment
+    key = made.key(Role.ADMIN, filled.tenant)
+    bench = Bench(made, filled.tenant, key, key)
+    run = bench.started(scored=False)
+    playground = bench.read(f"task-runs/{run}")["playground_id"]
+    state = made.service.hosting.state_of(filled.tenant, playground)
+    state.log("portal_login", {"request": "POST <b>login", "user": "clerk", "of": ["no", "text"]})
+    live = {one: main_of(one.get(f"/task-runs/{run}").text) for one in (filled.admin, filled.auditor)}
+    assert ["&lt;b&gt;login" in page for page in live.values()] == [True, False]
+    bench.complete(run)
+    for one in (filled.admin, filled.auditor):
+        page = main_of(one.get(f"/task-runs/{run}").text)
+        assert "<code>POST</code> <bdi>&lt;b&gt;login</bdi>" in page
+        assert "user clerk" in page
+        assert "recorded with the outcome" in page
+    outcome = re.findall(r"/outcomes/(out_\w+)", main_of(filled.admin.get(f"/task-runs/{run}").text))[0]
+    erase(made.store, filled.tenant, outcome, "gone")
+    assert "login" not in main_of(filled.admin.get(f"/task-runs/{run}").text)
+
+
+@pytest.mark.parametrize(
+    ("at", "ended", "shown"),
+    [
+        ("2026-01-01T00:00:01.5Z", None, "1.50 s"),
+        ("2026-01-01T00:05:09Z", None, "5 min 9 s"),
+        # The clock of the playground is another one.
+        ("2025-12-31T23:59:59Z", None, "23:59:59"),
+        ("2026-01-01T00:05:09Z", 60, "00:05:09"),
+    ],
+)
+def test_an_act_has_the_time_since_the_start_of_its_run(at: str, ended: int | None, shown: str) -> None:
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    run = SimpleNamespace(started_at=start, ended_at=None if ended is None else start + timedelta(seconds=ended))
+    assert time_of_act(AgentAct(at, "row"), cast("TaskRun", run)) == shown
+
+
+def test_an_act_is_named_by_its_request_or_its_type() -> None:
+    asked = AgentAct("", "fhir_update", "fhir", "Patient/1", {"request": "PUT Patient/1", "version": "2"})
+    assert describe_act(asked) == ("PUT", "Patient/1", "fhir, version 2")
+    assert describe_act(AgentAct("", "hl7_outbound", "hl7", "3", {"version": "0" * 64})) == ("hl7 outbound", "3", "hl7")
 
 
 # Audit.

@@ -22,6 +22,7 @@ from meruit.config import Settings
 from meruit.errors import AlreadyServed, ApiProblem, MeruitError, NotFound
 from meruit.model.environment import EnvironmentState
 from meruit.model.task import Benchmark, Task, TaskSource
+from meruit.model.task_run import ActLog
 from meruit.playground.asgi import Receive, Scope, Send
 from meruit.playground.environment import PlaygroundProvider
 from meruit.playground.host import FILE, FOLDER, LEFT_S, PREFIX, Host, Playground, lock_directory
@@ -217,6 +218,10 @@ class PlaygroundHosting:
     async def last_event(self, place_id: str) -> str | None:
         """Return the newest event of an environment, in words; None before the first, or if it is not here."""
         return await self._environments().last_event(place_id)
+
+    async def acts(self, place_id: str) -> ActLog:
+        """Return what was done in an environment; why not, where that cannot be read."""
+        return await self._environments().acts(place_id)
 
     async def discard(self, place_id: str) -> None:
         """Remove an environment; has no effect for one that does not exist here."""

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from meruit.errors import Unreachable
 from meruit.model.environment import EnvironmentState
 from meruit.model.task import Benchmark, Task
+from meruit.model.task_run import ActLog
 
 
 def asks_for_answer(task: Task) -> bool:
@@ -47,6 +48,9 @@ class EnvironmentProvider(Protocol):
     async def last_event(self, place_id: str) -> str | None:
         """Return the newest event of an environment, in words; None before the first."""
 
+    async def acts(self, place_id: str) -> ActLog:
+        """Return what was done in an environment; why not, where that cannot be read."""
+
     async def discard(self, place_id: str) -> None:
         """Remove an environment; one that is gone already is fine."""
 
@@ -74,6 +78,10 @@ class NoEnvironments:
     async def last_event(self, place_id: str) -> str | None:  # noqa: ARG002 - the protocol's name
         """Return None."""
         return None
+
+    async def acts(self, place_id: str) -> ActLog:
+        """Return that none can be read."""
+        return ActLog(trouble=f"playground {place_id} is not served here")
 
     async def discard(self, place_id: str) -> None:
         """Leave the environment to the process that serves it."""

@@ -51,6 +51,7 @@ from meruit.model.evidence import Evidence
 from meruit.model.outcome import Labels
 from meruit.model.task import Benchmark, Reveal, Task
 from meruit.model.task_run import (
+    ACTS_KEY,
     ENDED,
     JUDGING,
     BenchmarkRun,
@@ -335,7 +336,11 @@ class Benchmarks:
                 after = await self._read_after(scope.tenant, judging.run, given)
                 if snapshot.items or asks_for_answer((await self._task_of(scope.tenant, judging.run)).task):
                     after = {**after, ANSWER_SOURCE: snapshot}
-                found, rows = await self._judge(scope.tenant, judging.run, given, as_work_part(after))
+                place_id = judging.run.playground_id
+                acts = (
+                    {} if place_id is None else {ACTS_KEY: msgspec.to_builtins(await self.environments.acts(place_id))}
+                )
+                found, rows = await self._judge(scope.tenant, judging.run, given, as_work_part(after), acts)
             except BaseException as problem:
                 # So that an early request, or one to the wrong process, gains no time.
                 await self.store.recorder.record(GiveUpJudging(tenant=scope.tenant, id=run_id, asked_at=asked_at))
@@ -377,7 +382,7 @@ class Benchmarks:
             return checked
 
     async def _reread(self, tenant: str, run: TaskRun, before: VerificationResult, judged: VerdictListener) -> TaskRun:
-        given, done = await asyncio.to_thread(self._load_evidence, tenant, run)
+        given, done, metadata = await asyncio.to_thread(self._load_evidence, tenant, run)
         recorded_state = environment_in(done)
         unread = [name for name, found in recorded_state.items() if found.trouble is not None]
         if not unread:
@@ -385,7 +390,8 @@ class Benchmarks:
         read_at = self.store.surroundings.clock().isoformat()
         reread = await self._read_after(tenant, run, given, unread)
         reread_note = {REREAD: {"at": read_at, "sources": unread}}
-        found, rows = await self._judge(tenant, run, given, as_work_part(recorded_state | reread) | reread_note)
+        work = as_work_part(recorded_state | reread) | reread_note
+        found, rows = await self._judge(tenant, run, given, work, metadata)
         if found.result.coverage < before.coverage:
             raise Unreachable(f"task run {run.id}: less of its environment can be read than before; try again later")
         draft = await asyncio.to_thread(self.registrar.draft, tenant, found)
@@ -395,7 +401,8 @@ class Benchmarks:
             expected=run.outcome_id or "",
             # What was read then is part of the new evidence.
             basis=VersionBasis(
-                run.outcome_version or 1, digests=(payload_digest(given) or "", payload_digest(done) or "")
+                run.outcome_version or 1,
+                digests=tuple(payload_digest(part) or "" for part in (given, done, metadata)),
             ),
             outcome=draft,
             criteria=rows,
@@ -435,12 +442,12 @@ class Benchmarks:
         ready = known.ready
         with self.store.database.reading() as connection:
             version = outcomes.summary(connection, Scope(tenant), outcome_id).version
-        given, done = self._load_evidence(tenant, run)
+        given, done, metadata = self._load_evidence(tenant, run)
         recorded = given.get(FACTS_KEY, {})
         if any(recorded.get(name) != value for name, value in known.task.facts.items()):
             # The verdict depends on them, and a third party that verifies it has only the record.
             raise MeruitError(f"task run {run.id} was recorded with other facts; run the task again instead")
-        again = self.registrar.engine.without_governance().verify_sync(run.id, given, done, ready, {})
+        again = self.registrar.engine.without_governance().verify_sync(run.id, given, done, ready, metadata)
         before = self.reader.result(tenant, run)
         result = again if before is None else carry_answer(before, again)
         new = NewVersion(outcome_id, version, result, self.store.surroundings.entropy(SALT_BYTES), is_measured=True)
@@ -523,7 +530,12 @@ class Benchmarks:
         return compact_state(before, await self.environments.read(task, run.playground_id, before))
 
     async def _judge(
-        self, tenant: str, run: TaskRun, given: Mapping[str, Any], done: Mapping[str, Any]
+        self,
+        tenant: str,
+        run: TaskRun,
+        given: Mapping[str, Any],
+        done: Mapping[str, Any],
+        metadata: Mapping[str, Any] | None = None,
     ) -> tuple[JudgedWork, tuple[NewCriterionRun, ...]]:
         ready = (await asyncio.to_thread(self.library.task_of, tenant, run)).ready
         # An agent sees its own outcomes, but not those of a run that reveals nothing.
@@ -531,19 +543,19 @@ class Benchmarks:
         labels = Labels(run.id, None if hidden else run.agent_id, None, f"{run.benchmark}@{run.version}/{run.task}")
         took: dict[int, int] = {}
         timed = _with_timing(ready, took, self._timer)
-        judged = await asyncio.to_thread(
-            self.registrar.judge_sync, timed, Submission(input=given, output=done, metadata={}, labels=labels), tenant
-        )
+        work = Submission(input=given, output=done, metadata=metadata or {}, labels=labels)
+        judged = await asyncio.to_thread(self.registrar.judge_sync, timed, work, tenant)
         return judged, self._criterion_rows(judged.result, timed, took)
 
-    def _load_evidence(self, tenant: str, run: TaskRun) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _load_evidence(self, tenant: str, run: TaskRun) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         """Load what a completed run was judged on; raises StoreError if it was erased."""
         with self.store.database.reading() as connection:
             found = outcomes.evidence(connection, Scope(tenant), run.outcome_id or "", self.store.blobs)
         if found.input is None or found.output is None:
             raise StoreError(f"the evidence of task run {run.id} was erased; it cannot be judged again")
-        given, done = (msgspec.json.decode(part, type=dict[str, Any]) for part in (found.input, found.output))
-        return given, done
+        parts = (found.input, found.output, found.metadata or b"{}")
+        given, done, metadata = (msgspec.json.decode(part, type=dict[str, Any]) for part in parts)
+        return given, done, metadata
 
     def _criterion_rows(
         self, result: VerificationResult, ready: CompiledCriteria, took: Mapping[int, int]

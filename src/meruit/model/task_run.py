@@ -1,5 +1,6 @@
 """Benchmark runs: task runs, the criterion runs in each, and their summary."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Self
@@ -73,6 +74,34 @@ class TaskRunProgress(Record, frozen=True):
     """Until its deadline, while it runs."""
     last_event: str | None
     """The newest event of its environment, in words; null before the first, and where it is not served here."""
+
+
+ACTS_KEY = "acts"
+"""The key of the metadata of a task run's outcome with its ActLog."""
+
+
+class AgentAct(Record, frozen=True):
+    """Something that an agent did in its environment, or that a system did in reply."""
+
+    at: str
+    type: str
+    """As `fhir_create` or `hl7_outbound`."""
+    system: str | None = None
+    """The kind of system; null for an act that is not about an item."""
+    key: str | None = None
+    """The item that it happened to, if any."""
+    facts: Mapping[str, Any] = {}
+    """What the system notes beside it; left out where it is long."""
+
+
+class ActLog(Record, frozen=True):
+    """What was done in the environment of a task run, oldest first, as its playground recorded it."""
+
+    acts: tuple[AgentAct, ...] = ()
+    more: bool = False
+    """Whether there were more acts than are kept."""
+    trouble: str = ""
+    """Why the acts could not be read."""
 
 
 class TaskRun(Record, frozen=True):

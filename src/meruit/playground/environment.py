@@ -12,6 +12,8 @@ from meruit.errors import AddressFault, InvalidAddress, MeruitError, UnknownPlay
 from meruit.model.criterion import Assertion
 from meruit.model.environment import EnvironmentState, Snapshot, SourceKind
 from meruit.model.task import Benchmark, Task, TaskSource
+from meruit.model.task_run import ActLog
+from meruit.playground.events import read_acts
 from meruit.playground.host import Endpoints, Host
 from meruit.playground.seed import Seed, is_of_seed, read_seed
 from meruit.playground.state import NAMES
@@ -91,6 +93,16 @@ class PlaygroundProvider:
         state = self.host.state_of(place_id)
         found = None if state is None else await asyncio.to_thread(state.last_event)
         return None if found is None or is_of_seed(found) else " ".join(filter(None, (found.type, found.key)))
+
+    async def acts(self, place_id: str) -> ActLog:
+        """Return what was done in an environment; why not, where that cannot be read."""
+        state = self.host.state_of(place_id)
+        if state is None:
+            return ActLog(trouble=f"playground {place_id} is not served here")
+        try:
+            return await asyncio.to_thread(read_acts, state)
+        except (MeruitError, OSError) as problem:
+            return ActLog(trouble=f"the playground cannot be read: {problem}")
 
     async def discard(self, place_id: str) -> None:
         """Remove an environment; one that is gone already is fine."""

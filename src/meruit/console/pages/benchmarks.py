@@ -1,6 +1,9 @@
 """Benchmarks: the leaderboard, the matrix of a run, and what exactly one task run changed."""
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -15,20 +18,21 @@ from meruit.console.evidence_paths import list_paths
 from meruit.console.live import Live
 from meruit.console.page import ANYONE, OPERATORS, NavEntry, PageRequest, page
 from meruit.console.query import Query
+from meruit.console.shape import word
 from meruit.console.table import Column, Table
 from meruit.errors import NotFound
 from meruit.model.access import Role, Scope
 from meruit.model.environment import environment_in, restore_state
-from meruit.model.task_run import BenchmarkRun, CriterionStatus, RunStatus, TaskRun
+from meruit.model.task_run import ACTS_KEY, ActLog, AgentAct, BenchmarkRun, CriterionStatus, RunStatus, TaskRun
 from meruit.outcomes import records as outcomes
-from meruit.playground.events import page as read_events
+from meruit.playground.events import read_acts
 from meruit.web.parameters import FromPath
 from meruit.web.responses import Response
 
 PAGE_SIZE = 50
+LONG_VERSION = 20
 RANKED = 50
 """Benchmark runs that a leaderboard compares: the newest."""
-MAX_ACTS = 500
 STATUS_TONES = {
     RunStatus.COMPLETED: "pass",
     RunStatus.TIMED_OUT: "fail",
@@ -154,49 +158,92 @@ async def show_task_run(request: PageRequest, run_id: FromPath[str]) -> Response
         return {
             "task": benchmark.task(run.task),
             "criteria": reader.criterion_runs(scope.tenant, run),
-            "changes": _environment_changes(request, run),
+            **_what_happened(request, run),
             "shown": msgspec.to_builtins(reader.completion(scope.tenant, run)) if run.outcome_id else None,
         }
 
     values = await asyncio.to_thread(ask)
-    acts, no_acts = await asyncio.to_thread(_acts, request, run)
     return request.show(
         "task-run.html",
         live=None if run.ended_at is not None else Live(subject=run.id),
         run=run,
         paths=list_paths,
-        acts=acts,
-        no_acts=no_acts,
-        most_acts=MAX_ACTS,
+        describe_act=describe_act,
+        time_of_act=time_of_act,
         progress=await service.benchmarks.progress(scope, run.id) if run.status is RunStatus.RUNNING else None,
         tones=TONES,
         **values,
     )
 
 
-def _environment_changes(request: PageRequest, run: TaskRun) -> list[SystemChange] | None:
-    """What the run changed, by system; None where nothing is recorded or it was erased."""
+@dataclass(frozen=True, slots=True)
+class ShownActs:
+    """What agent and systems did, as a page shows it."""
+
+    acts: Sequence[AgentAct] = ()
+    more: bool = False
+    kept: bool = True
+    """Whether the acts are recorded with the run; else they are in its playground only."""
+    why_not: str = ""
+    """Why none are shown: `trouble`, `no_playground`, `not_kept`, `role`, `gone` or `erased`."""
+    trouble: str = ""
+
+
+def _what_happened(request: PageRequest, run: TaskRun) -> dict[str, Any]:
+    changes, done = _read_recorded(request, run)
+    return {"changes": changes, "done": done or _read_live(request, run)}
+
+
+def _read_recorded(request: PageRequest, run: TaskRun) -> tuple[list[SystemChange] | None, ShownActs | None]:
+    """What the run changed, by system, and what was done; None where nothing is recorded or it was erased."""
     if run.outcome_id is None:
-        return None
+        return None, None
     store, tenant = request.service.store, request.caller.tenant
     with store.database.reading() as connection:
         work = outcomes.evidence(connection, Scope(tenant), run.outcome_id, store.blobs)
-    if work.input is None or work.output is None:
-        return None
+    if work.input is None or work.output is None or work.metadata is None:
+        return None, ShownActs(why_not="erased")
     before = environment_in(msgspec.json.decode(work.input))
     after = restore_state(before, environment_in(msgspec.json.decode(work.output)))
-    return compare_environments(before, after)
+    log = msgspec.json.decode(work.metadata, type=dict[str, Any]).get(ACTS_KEY)
+    return compare_environments(before, after), None if log is None else _kept_acts(msgspec.convert(log, ActLog))
 
 
-# Any: the events of playgrounds have many forms.
-def _acts(request: PageRequest, run: TaskRun) -> tuple[list[Any], str]:
-    """What agent and systems did, while the playground exists; else the reason why it is not shown."""
+def _kept_acts(log: ActLog) -> ShownActs:
+    return ShownActs(log.acts, more=log.more, why_not="trouble" if log.trouble else "", trouble=log.trouble)
+
+
+def _read_live(request: PageRequest, run: TaskRun) -> ShownActs:
+    """What was done so far, while the playground exists; else the reason why it is not shown."""
     if run.playground_id is None:
-        return [], "no_playground"
+        return ShownActs(why_not="no_playground")
     if request.caller.role not in OPERATORS:
-        return [], "role"
+        return ShownActs(why_not="role")
     try:
-        state = request.service.hosting.state_of(request.caller.tenant, run.playground_id)
+        log = read_acts(request.service.hosting.state_of(request.caller.tenant, run.playground_id))
     except NotFound:
-        return [], "gone"
-    return list(read_events(state, 0, MAX_ACTS).events), ""
+        return ShownActs(why_not="gone")
+    return ShownActs(log.acts, more=log.more, kept=False)
+
+
+def describe_act(act: AgentAct) -> tuple[str, str, str]:
+    """What was done in a word, to what, and what is noted beside it."""
+    # The version of a row or file is its digest, which says nothing to a reader.
+    facts = {
+        name: value
+        for name, value in act.facts.items()
+        if isinstance(value, str | int | float) and (name != "version" or len(str(value)) < LONG_VERSION)
+    }
+    asked = str(facts.pop("request", ""))
+    does, _, what = asked.partition(" ") if asked else (word(act.type), "", act.key or "")
+    noted = [act.system or "", *(f"{name} {value}" for name, value in facts.items())]
+    return does, what, ", ".join(filter(None, noted))
+
+
+def time_of_act(act: AgentAct, run: TaskRun) -> str:
+    """When it was done, from the start of the run; as a time of day where clocks do not agree."""
+    at = datetime.fromisoformat(act.at)
+    since = -1.0 if run.started_at is None else (at - run.started_at).total_seconds()
+    if since < 0 or (run.ended_at is not None and at > run.ended_at):
+        return f"{at:%H:%M:%S}"
+    return f"{since:.2f} s" if since < 100 else f"{int(since // 60):,} min {int(since % 60)} s"
