@@ -114,6 +114,20 @@ def test_works_that_differ_in_numbers_only_share_one_template() -> None:
     assert [one.score for one in got] == [one.score for one in segment.summaries]
 
 
+@given(st.lists(st.sampled_from(["plain", "alone", "numbers"]), min_size=1, max_size=40))
+def test_each_case_keeps_its_own_salts(kinds: list[str]) -> None:
+    engine = engine_of(governed=False)
+    judge, compiled = CaseJudge(engine, "acme", ClockAndEntropy()), engine.compile(PLAIN)
+    outputs: dict[str, Any] = {"plain": {"text": "a"}, "alone": None, "numbers": {"text": "b", "confidence": 0.7}}
+    cases = [Case(f"c{place}", {}, outputs[kind]) for place, kind in enumerate(kinds)]
+    (segment,) = judge_in_bulk(judge, compiled, cases)
+    kept = unpack(segment.blob)
+    assert segment_root(entries_of(kept)) == segment.root
+    assert len({salt for one in kept for salt in one.part_salts()}) == 4 * len(cases)
+    assert [one.case_id for one in segment.summaries] == [one.case for one in kept] == [one.id for one in cases]
+    assert [one.outcome_id for one in segment.summaries] == [one.outcome for one in kept]
+
+
 @pytest.mark.parametrize("name", ["", " ", "a\nb", "x" * 201])
 def test_a_case_that_cannot_be_kept_is_refused(name: str) -> None:
     engine = engine_of(governed=False)

@@ -145,7 +145,8 @@ def test_a_conclusion_without_numbers_is_filled_to_the_works_own(
             continue
         shared, numbers = found
         written = [encode_number(number) for number in numbers]
-        assert shared.write("out_1", encode_time(at), written, (digests[0], digests[1], digests[2])) == alone.to_json()
+        hashes = [digest.encode() for digest in digests]
+        assert shared.write(b"out_1", encode_time(at), written, *hashes) == alone.to_json()
         gaps = ResultGaps(encode_text("out_1"), encode_time(at), *map(encode_text, digests))
         assert shared.template.fill(gaps, written) == alone.to_json()
         assert shared.shared == alone.exact

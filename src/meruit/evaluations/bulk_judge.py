@@ -3,8 +3,10 @@
 A case that is not plain (no output, not strict JSON, evidence that has to be judged for itself) is left to `CaseJudge`.
 """
 
+from binascii import hexlify
 from dataclasses import dataclass
 from hashlib import sha256
+from struct import Struct
 from typing import Self
 
 import msgspec
@@ -18,9 +20,11 @@ from meruit.evaluations.case_judge import (
     latency_of,
 )
 from meruit.evaluations.evaluation import MAX_NAME, Case, CaseSummary
-from meruit.evaluations.segment import SALTS, PackedCase, pack_lines, write_line
+from meruit.evaluations.segment import SALTS, PackedCase, write_line
 from meruit.evaluations.summary import OPEN
-from meruit.judge.result_template import encode_time
+from meruit.judge.bulk import NumberlessConclusion
+from meruit.judge.result_template import ResultTemplate, encode_time
+from meruit.judge.segment_blob import WHOLE, join_blob
 from meruit.log.commitment import PURPOSE, SALT_BYTES
 from meruit.log.merkle import LEAF, Frontier, leaf_hash
 from meruit.log.segment import MAX_CASES, write_case
@@ -33,11 +37,19 @@ from meruit.verify.catalogue import CompiledCriteria
 
 CLOCK_CASES = 16
 """Cases that are judged before the clock is read again."""
-_DRAWN = CHANCE_BYTES + SALTS * SALT_BYTES
-"""Random bytes of each case."""
-_AT_INPUT, _AT_OUTPUT, _AT_METADATA, _AT_RESULT = (CHANCE_BYTES + place * SALT_BYTES for place in range(SALTS))
-_NOTHING = sha256(b"{}").digest()
+_CHANCE_DIGITS = 2 * CHANCE_BYTES
+_CASE_SALTS = SALTS * SALT_BYTES
+_cut_salts = Struct(f"{SALT_BYTES}s" * SALTS).unpack_from
 _encode = msgspec.json.Encoder().encode
+
+
+def _digest(part: bytes) -> tuple[bytes, bytes]:
+    """The digest of a part of the work, and the same in hex."""
+    digest = sha256(part).digest()
+    return digest, hexlify(digest)
+
+
+_NOTHING = _digest(b"{}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +60,7 @@ class _WrittenVerdict:
     entry: tuple[str, ...]
     """What is hashed into the log's tree: the pieces before and after what differs."""
     line_end: bytes
-    """Of its line in the segment, after the result."""
+    """Of its line in the segment, after the result; with the bracket."""
 
     @classmethod
     def of(cls, result: VerificationResult) -> Self:
@@ -60,7 +72,8 @@ class _WrittenVerdict:
         first, *before, after, end = entry.split("\0")
         middle, _, to_result = after.rpartition("0")
         line = write_line(b"", 0, "", 1, (b"", b"", b""), b"\0", *said, b'""')
-        return cls(found, (f"{LEAF.decode()}{first}", *before, middle, to_result, end), line.partition(b"\0")[2])
+        line_end = b"%b]" % line.partition(b"\0")[2]
+        return cls(found, (f"{LEAF.decode()}{first}", *before, middle, to_result, end), line_end)
 
 
 class BulkJudge:
@@ -76,17 +89,22 @@ class BulkJudge:
 
     def _begin(self) -> None:
         self._summaries: list[CaseSummary] = []
-        self._packed: list[PackedCase] = []
+        self._lines: list[bytes] = []
         self._leaves: list[bytes] = []
+        self._templates: dict[ResultTemplate, int] = {}
+        self._numbers: dict[NumberlessConclusion[_WrittenVerdict], int] = {}
+        """The template of each conclusion that was met."""
         self._size = 0
-        self._drawn = b""
+        self._chances, self._salts = "", bytearray()
 
     def take(self) -> FinishedSegment | None:
         """The segment of what has gathered; None where that is nothing."""
-        if not self._summaries:
+        count = len(self._summaries)
+        if not count:
             return None
         root = Frontier(0, ()).extend(self._leaves).root()
-        made = FinishedSegment(summaries=tuple(self._summaries), root=root, blob=pack_lines(self._packed))
+        blob = join_blob([*self._templates], self._lines, bytes(self._salts[: count * _CASE_SALTS]))
+        made = FinishedSegment(summaries=tuple(self._summaries), root=root, blob=blob)
         self._begin()
         return made
 
@@ -94,8 +112,8 @@ class BulkJudge:
         """Judge a case; the segment that it fills, where it fills one. Raises InvalidCase."""
         if not self._add_plain(case):
             judged = self._judge.judge(self._criteria, case)
+            self._keep_packed(judged.packed)
             self._summaries.append(judged.summary)
-            self._packed.append(judged.packed)
             self._leaves.append(leaf_hash(judged.entry))
             self._size += judged.size
             self._count(judged.summary.success, judged.summary.verdict, judged.summary.cost_micros)
@@ -117,35 +135,47 @@ class BulkJudge:
             return False
         if output is None or input_ is None or metadata is None:
             return False
-        of_output = sha256(output).digest()
-        of_input, of_metadata = sha256(input_).digest() if given else _NOTHING, _NOTHING
-        if facts:
-            of_metadata = sha256(metadata).digest()
-        digests = of_input.hex(), of_output.hex(), of_metadata.hex()
-        found = self._conclusions.without_numbers(Work(made, given, facts, {written_output: output}), digests)
+        of_output, output_hex = _digest(output)
+        of_input, input_hex = _digest(input_) if given else _NOTHING
+        of_metadata, metadata_hex = _digest(metadata) if facts else _NOTHING
+        work = Work(made, given, facts, {written_output: output})
+        found = self._conclusions.without_numbers(work, (input_hex, output_hex, metadata_hex))
         if found is None:
             return False
         conclusion, numbers = found
-        drawn, shared = self._draw(), conclusion.shared
-        outcome, at, name_json, repeat = self._prefix + drawn[:CHANCE_BYTES].hex(), self._at, _encode(name), case.repeat
-        numbers_json = _encode(numbers)
-        result = conclusion.write(outcome, at, numbers_json[1:-1].split(b","), digests)
-        known = b"[%b,%b" % (at, numbers_json[1:]) if numbers else at
+        summaries, shared = self._summaries, conclusion.shared
+        place = len(summaries)
+        if place % CLOCK_CASES == 0 or not self._chances:
+            self._prepare(place)
+        number = self._numbers.get(conclusion)
+        if number is None:
+            number = self._number(conclusion)
+        at, name_json, repeat = self._at, _encode(name), case.repeat
+        outcome = self._prefix + self._chances[place * _CHANCE_DIGITS : (place + 1) * _CHANCE_DIGITS]
+        outcome_bytes = outcome.encode()
+        if numbers:
+            written = _encode(numbers)
+            result = conclusion.write(outcome_bytes, at, written[1:-1].split(b","), input_hex, output_hex, metadata_hex)
+            known = b"[%b,%b" % (at, written[1:])
+        else:
+            result, known = conclusion.write(outcome_bytes, at, (), input_hex, output_hex, metadata_hex), at
         # As `write_line` and `write_case` write them.
-        work = input_, output, metadata
-        line = b'%b,%d,"%b",1,%b,%b%b' % (name_json, repeat, outcome.encode(), b",".join(work), known, shared.line_end)
+        line = b'[%d,%b,%d,"%b",1,%b,%b,%b,%b%b' % (
+            *(number, name_json, repeat, outcome_bytes, input_, output, metadata, known, shared.line_end),
+        )
         to_case, to_input, to_metadata, to_outcome, to_output, to_repeat, to_result, end = shared.entry
+        input_salt, output_salt, metadata_salt, result_salt = _cut_salts(self._salts, place * _CASE_SALTS)
         entry = (
             f"{to_case}{name_json.decode()}{to_input}"
-            f"{sha256(PURPOSE + drawn[_AT_INPUT:_AT_OUTPUT] + of_input).hexdigest()}{to_metadata}"
-            f"{sha256(PURPOSE + drawn[_AT_METADATA:_AT_RESULT] + of_metadata).hexdigest()}{to_outcome}"
+            f"{sha256(PURPOSE + input_salt + of_input).hexdigest()}{to_metadata}"
+            f"{sha256(PURPOSE + metadata_salt + of_metadata).hexdigest()}{to_outcome}"
             f"{outcome}{to_output}"
-            f"{sha256(PURPOSE + drawn[_AT_OUTPUT:_AT_METADATA] + of_output).hexdigest()}{to_repeat}"
+            f"{sha256(PURPOSE + output_salt + of_output).hexdigest()}{to_repeat}"
             f"{repeat}{to_result}"
-            f"{sha256(PURPOSE + drawn[_AT_RESULT:] + sha256(result).digest()).hexdigest()}{end}"
+            f"{sha256(PURPOSE + result_salt + sha256(result).digest()).hexdigest()}{end}"
         )
         verdict = shared.verdict
-        self._summaries.append(
+        summaries.append(
             CaseSummary(
                 name,
                 repeat,
@@ -165,7 +195,7 @@ class BulkJudge:
                 case.cost_micros,
             )
         )
-        self._packed.append(PackedCase(conclusion.template, line, drawn[CHANCE_BYTES:]))
+        self._lines.append(line)
         self._leaves.append(sha256(entry.encode()).digest())
         self._size += len(line) + len(result)
         self._count(verdict.success, verdict.verdict, case.cost_micros)
@@ -180,12 +210,26 @@ class BulkJudge:
         if cost_micros is not None:
             self.spent_micros += cost_micros
 
-    def _draw(self) -> bytes:
-        """Random bytes of a case: fetched for a whole segment at once, as the time is for a few cases."""
-        place = len(self._summaries)
-        if not self._drawn:
-            self._drawn = self._surroundings.entropy(_DRAWN * MAX_CASES)
+    def _prepare(self, place: int) -> None:
+        """Random bytes for all cases of a segment, and the time for the next few."""
+        if not self._chances:
+            drawn = self._surroundings.entropy((CHANCE_BYTES + _CASE_SALTS) * MAX_CASES)
+            self._chances = drawn[: CHANCE_BYTES * MAX_CASES].hex()
+            # What the cases before this one drew for themselves stays.
+            self._salts += drawn[CHANCE_BYTES * MAX_CASES + len(self._salts) :]
         if place % CLOCK_CASES == 0 or not self._prefix:
             self._prefix = id_prefix("out", to_micros(self._surroundings.clock()))
             self._at = encode_time(self._engine.now())
-        return self._drawn[place * _DRAWN : (place + 1) * _DRAWN]
+
+    def _number(self, conclusion: NumberlessConclusion[_WrittenVerdict]) -> int:
+        """The number of its template in the segment."""
+        number = self._templates.setdefault(conclusion.template, len(self._templates))
+        self._numbers[conclusion] = number
+        return number
+
+    def _keep_packed(self, case: PackedCase) -> None:
+        """Keep a case that was judged for itself."""
+        number = WHOLE if case.template is None else self._templates.setdefault(case.template, len(self._templates))
+        self._lines.append(b"[%d,%b]" % (number, case.line))
+        start = len(self._summaries) * _CASE_SALTS
+        self._salts[start : start + _CASE_SALTS] = case.tail

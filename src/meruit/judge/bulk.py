@@ -82,7 +82,8 @@ class Conclusions(Generic[T]):
         return made
 
 
-@dataclass(frozen=True, slots=True)
+# Compared by identity: callers keep what belongs to one, and find it for every work.
+@dataclass(frozen=True, slots=True, eq=False)
 class NumberlessConclusion(Generic[T]):
     """What follows from some evidence, whatever its numbers are as long as they meet the same criteria."""
 
@@ -98,19 +99,22 @@ class NumberlessConclusion(Generic[T]):
     """Without id, time and digests, and with numbers of any work: never handed out as a work's own."""
     shared: T
 
-    def write(self, contract_id: str, verified_at: bytes, numbers: Sequence[bytes], digests: tuple[str, ...]) -> bytes:
+    # By position: this is called for every work. Everything is in its place but the gaps.
+    def write(
+        self, contract_id: bytes, verified_at: bytes, numbers: Sequence[bytes], given: bytes, made: bytes, facts: bytes
+    ) -> bytes:
         """The result of a work from what the template lacks: its id, time and numbers as JSON, and three digests.
 
-        The id needs no escapes. Everything is in its place but the gaps: this is called for every work.
+        The id needs no escapes; the digests are in hex.
         """
         parts = self.parts.copy()
-        given, made, facts = digests
-        parts[_ID] = contract_id.encode()
-        parts[_FIRST_NUMBER:_TIME:2] = [numbers[place] for place in self.places]
-        parts[_TIME], parts[_INPUT], parts[_OUTPUT], parts[_METADATA] = (
-            *(verified_at, given.encode(), made.encode()),
-            facts.encode(),
-        )
+        parts[_ID] = contract_id
+        if self.places:
+            parts[_FIRST_NUMBER:_TIME:2] = [numbers[place] for place in self.places]
+        parts[_TIME] = verified_at
+        parts[_INPUT] = given
+        parts[_OUTPUT] = made
+        parts[_METADATA] = facts
         return b"".join(parts)
 
     def put_numbers(self, numbers: Sequence[float]) -> VerificationResult:

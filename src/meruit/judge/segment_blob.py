@@ -55,14 +55,18 @@ class SegmentBlob:
 def pack_blob(lines: Sequence[SegmentLine]) -> bytes:
     """The blob of a segment."""
     numbers: dict[ResultTemplate | None, int] = {None: WHOLE}
-    written = [b""]
+    written = list[bytes]()
     for one in lines:
         number = numbers.setdefault(one.template, len(numbers) - 1)
         written.append(b"[%d,%b]" % (ERASED if one.is_erased else number, one.line))
-    written[0] = _WRITER.encode(
-        [[part.decode() for part in (one.judged, one.summary, one.end)] for one in numbers if one is not None]
-    )
-    return zlib.compress(b"\n".join(written), LEVEL) + b"".join([one.tail for one in lines])
+    templates = [template for template in numbers if template is not None]
+    return join_blob(templates, written, b"".join([one.tail for one in lines]))
+
+
+def join_blob(templates: Sequence[ResultTemplate], lines: Sequence[bytes], tails: bytes) -> bytes:
+    """The same of whole lines, each with its brackets and the number of its template, and all their tails."""
+    first = _WRITER.encode([[part.decode() for part in (one.judged, one.summary, one.end)] for one in templates])
+    return zlib.compress(b"\n".join((first, *lines)), LEVEL) + tails
 
 
 def unpack_blob(blob: bytes, tail_bytes: int) -> SegmentBlob:

@@ -98,15 +98,17 @@ class BulkConclusions(Generic[T]):
         return None
 
     def without_numbers(
-        self, work: Work, digests: tuple[str, str, str]
+        self, work: Work, digests: tuple[bytes, bytes, bytes]
     ) -> tuple[NumberlessConclusion[T], list[float]] | None:
-        """The same, shared by works that differ in their numbers too; and the numbers."""
+        """The same, shared by works that differ in their numbers too; and the numbers. The digests are in hex."""
         try:
             # The usual case: nothing is remembered between works, and each criterion asks for itself. Any, for speed:
             # which of them are there was asked once.
             asks: Any = self._asks
             found = (
-                self._numberless.of(measure(self._compiled, work, Digests(*digests), self._cache))
+                self._numberless.of(
+                    measure(self._compiled, work, Digests(*[one.decode() for one in digests]), self._cache)
+                )
                 if asks is None
                 else self._numberless.of([ask(work) for ask in asks], sanitize)
             )
