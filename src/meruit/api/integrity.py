@@ -58,7 +58,7 @@ async def _check_once(store: Store, integrity: StoreIntegrity, instruments: Inst
     known = integrity.state
     if known is not IntegrityState.BROKEN:
         integrity.state = IntegrityState.CHECKING
-    check = StoreCheck(store.blobs)
+    check = StoreCheck(store.blobs, store.recorder.sequences)
     try:
         await asyncio.to_thread(_check_slices, store, check, integrity, instruments, ended)
     except LogCheckStopped:

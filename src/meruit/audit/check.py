@@ -24,6 +24,7 @@ from meruit.log.note import open_checkpoint
 from meruit.model.record import Record
 from meruit.store import tables
 from meruit.store.blobs import BlobStore
+from meruit.store.sequences import SequenceMemory
 from meruit.store.store import Store
 from meruit.usage.records import contract_of
 
@@ -69,8 +70,9 @@ class LogCheck(Record, frozen=True):
 class StoreCheck:
     """A check of a whole store, slice by slice; a slice that fails may be tried again."""
 
-    def __init__(self, blobs: BlobStore) -> None:
-        self._blobs = blobs
+    def __init__(self, blobs: BlobStore, sequences: SequenceMemory | None = None) -> None:
+        """Tell `sequences` how many entries each contract has, as the bytes of the log say."""
+        self._blobs, self._sequences = blobs, sequences
         self._log: _LogReader | None = None
         self._rows: list[RowScan] = []
 
@@ -87,7 +89,7 @@ class StoreCheck:
     def check_slice(self, connection: Connection) -> bool:
         """Check one more slice; whether there is another. Leaves that are added after the first slice are left out."""
         if self._log is None:
-            self._log = _LogReader(connection)
+            self._log = _LogReader(connection, self._sequences or SequenceMemory())
             self._rows = [RowScan(one) for one in CHECKS]
         log = self._log
         if not log.done:
@@ -156,7 +158,7 @@ def check_log(connection: Connection, blobs: BlobStore, progress: Progress = lam
 
 def check_store(store: Store, progress: Progress = lambda _done, _total: None) -> LogCheck:
     """The same in many short transactions, so that writers and their log files are not held up meanwhile."""
-    check, more = StoreCheck(store.blobs), True
+    check, more = StoreCheck(store.blobs, store.recorder.sequences), True
     while more:
         with store.database.reading() as connection:
             more = check.check_slice(connection)
@@ -167,8 +169,9 @@ def check_store(store: Store, progress: Progress = lambda _done, _total: None) -
 class _LogReader:
     """Reads the leaves in order, and compares all that follows from them."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, sequences: SequenceMemory) -> None:
         self.connection = connection
+        self._sequences = sequences
         self.frontier = Frontier(0, ())
         self.problems: list[LogProblem] = []
         self.leaves: Counter[str] = Counter()
@@ -243,6 +246,9 @@ class _LogReader:
         place = (getattr(entry, "tenant", ""), *_place_in_sequence(entry))
         if columns != place:
             self.add("leaf", where, f"its columns say {columns}, its bytes say {place}")
+        tenant, name, number = place
+        if name is not None and number is not None and row.seq == self.frontier.size:
+            self._sequences.add(tenant, name, number)
         for check in CHECKS:
             if count := check.count_rows(entry):
                 self.leaves[check.table.name] += 1

@@ -17,6 +17,7 @@ from meruit.store.database import in_style
 from meruit.store.key_admission import read_key_chain
 from meruit.store.log_tiles import Tiles
 from meruit.store.rows import Rows
+from meruit.store.sequences import SequenceMemory
 
 if TYPE_CHECKING:
     from meruit.store.transaction import LogState, WriteTransaction
@@ -25,7 +26,7 @@ PAGE = 4_096
 """Leaves that are read at once."""
 WIDTH = 1 << TILE_HEIGHT
 # As text: machines that share a database ask this before each group.
-_ADDED = "SELECT hash, tenant FROM log_leaves WHERE seq >= ? AND seq < ? ORDER BY seq"
+_ADDED = "SELECT hash, tenant, contract_id, contract_seq FROM log_leaves WHERE seq >= ? AND seq < ? ORDER BY seq"
 _HASHES = "SELECT hash FROM log_leaves WHERE seq >= ? AND seq < ? ORDER BY seq"
 _VERIFIED_TILES = Rows[bytes]("verified_tile", lasting=True)
 """Roots of 256 leaves that were proven to be in the log."""
@@ -34,8 +35,14 @@ _VERIFIED_TILES = Rows[bytes]("verified_tile", lasting=True)
 class LogGuard:
     """What one process knows of the log."""
 
-    def __init__(self, origin: str, when_keys_change: Callable[[Connection], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        origin: str,
+        sequences: SequenceMemory,
+        when_keys_change: Callable[[Connection], None] = lambda _: None,
+    ) -> None:
         self._origin = origin
+        self._sequences = sequences
         self._when_keys_change = when_keys_change
         self._known: Frontier | None = None
 
@@ -58,6 +65,9 @@ class LogGuard:
             known = known.extend([bytes(row.hash) for row in rows])
             # A key belongs to the deployment and to no tenant.
             has_keys = has_keys or any(not row.tenant for row in rows)
+            for row in rows:
+                if row.contract_id is not None and row.contract_seq is not None:
+                    self._sequences.add(row.tenant, row.contract_id, row.contract_seq)
         if known != state.frontier:
             raise LogRewritten(f"its {known.size:,} entries do not extend those that were signed")
         if has_keys and not is_first:

@@ -21,6 +21,7 @@ from meruit.store.key_admission import read_key_chain
 from meruit.store.log_guard import LogGuard
 from meruit.store.lru import LruCache
 from meruit.store.rows import RowKey
+from meruit.store.sequences import SequenceMemory
 from meruit.store.transaction import WriteMoment, WriteTransaction, read_state
 
 MAX_GROUP = 256
@@ -93,7 +94,8 @@ class Recorder:
         self._refusal: MeruitError | None = None
         self._lasting = LruCache[RowKey, Any](MAX_REMEMBERED)
         self._listeners: list[Callable[[CommitNotice], None]] = []
-        self._guard = LogGuard(signer.name, self._check_own_key)
+        self.sequences = SequenceMemory()
+        self._guard = LogGuard(signer.name, self.sequences, self._check_own_key)
         self._blocked: StoreError | None = None
         self._thread = threading.Thread(target=self._run, name="meruit-recorder", daemon=True)
         self._thread.start()
@@ -207,11 +209,12 @@ class Recorder:
             state = read_state(connection)
             self._guard.follow(connection, state)
             moment = WriteMoment(to_micros(now), to_rfc3339(now))
-            writing = WriteTransaction(connection, state, moment, self._entropy, self._lasting)
+            writing = WriteTransaction(connection, state, moment, self._entropy, self._lasting, self.sequences)
             _prefetch(group, writing)
             answers = [_run_write(one.write, writing) for one in group]
             frontier = writing.flush(self._signer, sign_now=any(one.sign_now for one in group))
         self._guard.advance(frontier)
+        writing.remember_sequences()
         self._blocked = None
         for key, value in writing.row_cache.lasting_values():
             self._lasting.put(key, value)

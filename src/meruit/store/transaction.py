@@ -11,6 +11,7 @@ import msgspec
 from sqlalchemy import Connection, Select, Table, Update
 from sqlalchemy.sql.dml import Delete
 
+from meruit.errors import RecordTampered
 from meruit.log.entries import Entry, entry_bytes
 from meruit.log.merkle import Frontier, leaf_hash, new_full_tiles
 from meruit.log.note import Checkpoint, SigningKey
@@ -20,6 +21,7 @@ from meruit.store.database import in_style
 from meruit.store.log_tiles import Tiles
 from meruit.store.lru import LruCache
 from meruit.store.rows import RowCache, RowKey, Rows
+from meruit.store.sequences import SequenceMemory
 
 CHECKPOINT_EVERY_MICROS = 1_000_000
 CHANCE_BYTES = 10
@@ -107,6 +109,7 @@ class WriteTransaction:
         now: WriteMoment,
         entropy: Callable[[int], bytes],
         lasting: LruCache[RowKey, Any],
+        sequences: SequenceMemory,
     ) -> None:
         self.now = now
         self._entropy, self._drawn = entropy, 1
@@ -115,6 +118,7 @@ class WriteTransaction:
         self.row_cache = RowCache(lasting)
         self._connection = connection
         self._state = state
+        self._sequences = sequences
         self._rows: dict[Table, list[tuple[Any, ...]]] = {}
         self._merges: list[tuple[Table, MergeRule, tuple[Any, ...]]] = []
         self._blobs: list[Blob] = []
@@ -226,14 +230,20 @@ class WriteTransaction:
         return index
 
     def next_in_contract(self, tenant: str, contract_id: str) -> int:
-        """The number of the contract's next entry."""
+        """The number of the contract's next entry; raises RecordTampered where entries are hidden."""
         known = _CONTRACT_ENTRIES.get(self, tenant, contract_id)
         if known is None:
             known = int(self.ask(_LAST_OF_CONTRACT, tenant, contract_id)[0][0] or 0)
+            self._require_all(tenant, contract_id, known)
         return known + 1
 
+    def _require_all(self, tenant: str, contract_id: str, found: int) -> None:
+        newest = self._sequences.newest(tenant, contract_id)
+        if found < newest:
+            raise RecordTampered(f"the audit log had {newest} entries of {contract_id!r}, and {found} are found")
+
     def look_up_contracts(self, tenant: str, contract_ids: Iterable[str]) -> None:
-        """Read with one query how many entries the log has on each of several contracts."""
+        """Read with one query how many entries the log has on each of several contracts; raises RecordTampered."""
         unknown = {one for one in contract_ids if _CONTRACT_ENTRIES.get(self, tenant, one) is None}
         if not unknown:
             return
@@ -241,7 +251,15 @@ class WriteTransaction:
         marks = ", ".join("?" * len(unknown))
         found = dict(self.fetch(f"{_LAST_OF_CONTRACTS} ({marks}) GROUP BY contract_id", tenant, *unknown))
         for one in unknown:
-            _CONTRACT_ENTRIES.put(self, found.get(one, 0), tenant, one)
+            number = found.get(one, 0)
+            self._require_all(tenant, one, number)
+            _CONTRACT_ENTRIES.put(self, number, tenant, one)
+
+    def remember_sequences(self) -> None:
+        """Remember how many entries each contract has, once they are durable."""
+        for _, _, tenant, contract_id, contract_seq, _ in self._leaves:
+            if contract_id is not None and contract_seq is not None:
+                self._sequences.add(tenant, contract_id, contract_seq)
 
     def emit(self, tenant: str, kind: EventType, subject: str, idempotency_key: str, data: dict[str, Any]) -> int:
         """Write an event to the outbox."""

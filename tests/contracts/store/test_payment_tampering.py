@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import delete, insert, select, update
 from tests.contracts.trading import COPY, GOOD, WEAK, Hands, Trading
 
+from meruit.audit.check import check_store
 from meruit.contracts.rejudge import rejudge
 from meruit.contracts.store import work as works
 from meruit.contracts.store.holds import load_hold
@@ -417,3 +418,118 @@ def test_a_contract_is_not_judged_again_from_a_forged_result(trading: Trading) -
     with pytest.raises(WrongState) as refused:
         trading.do("settle", contract.id)
     assert refused.value.code == "on_hold"
+
+
+MONEY_ROWS = (
+    *(tables.contracts, tables.outcomes, tables.verdicts, tables.governance_checks, tables.settlements),
+    *(tables.transfers, tables.postings, tables.contract_transitions),
+)
+"""What is written from the completion to the payment."""
+
+
+def roll_back(trading: Trading, before: dict[Any, list[Any]]) -> None:
+    """Take all rows of a contract back to an earlier state; the log is left alone."""
+    with trading.store.database.writer.begin() as connection:
+        for table, rows in before.items():
+            connection.execute(delete(table))
+            if rows:
+                connection.execute(insert(table), [dict(row._mapping) for row in rows])
+
+
+def hide(trading: Trading, *wanted: Any) -> None:
+    """Let entries of the log not be found by their contract; their bytes and hashes stay."""
+    leaves = tables.log_leaves
+    with trading.store.database.writer.begin() as connection:
+        connection.execute(
+            update(leaves).where(leaves.c.contract_id.is_not(None), *wanted).values(contract_id=None, contract_seq=None)
+        )
+
+
+def log_size(trading: Trading) -> int:
+    return len(rows_of(trading, tables.log_leaves))
+
+
+@pytest.mark.parametrize("move", ["settle", "void", "dispute"])
+def test_a_payment_that_is_hidden_is_not_made_again(trading: Trading, move: str) -> None:
+    """Rows and entries look as they did before the payment; the process remembers how many entries there were."""
+    contract = trading.given("on_request")
+    trading.complete(contract.id, GOOD)
+    before, size = {table: rows_of(trading, table) for table in MONEY_ROWS}, log_size(trading)
+    trading.do("settle", contract.id)
+    roll_back(trading, before)
+    hide(trading, tables.log_leaves.c.seq >= size)
+    with pytest.raises(RecordTampered):
+        trading.do(move, contract.id)
+
+
+def test_an_entry_that_is_missing_in_the_middle_is_noticed_by_any_process(tmp_path: Path) -> None:
+    """A dispute that is hidden with its row does not let the contract be paid."""
+    store = Store.open(Location(tmp_path), ClockAndEntropy(HANDS))
+    trading = Trading(store)
+    contract = trading.given("on_request")
+    trading.complete(contract.id, GOOD)
+    before, size = first(trading, tables.contracts), log_size(trading)
+    trading.do("dispute", contract.id)
+    store.recorder.write(trading.rescored(contract.id), sign_now=True)
+    hide(trading, tables.log_leaves.c.seq == size)
+    restore_row(trading, tables.contracts, before)
+    store.close()
+    store = Store.open(Location(tmp_path), ClockAndEntropy(HANDS))
+    with pytest.raises(RecordTampered):
+        Trading(store).do("settle", contract.id)
+    store.close()
+
+
+def test_another_process_remembers_what_it_saw_added(tmp_path: Path) -> None:
+    stores = [Store.open(Location(tmp_path), ClockAndEntropy(HANDS)) for _ in range(2)]
+    trading, other = map(Trading, stores)
+    contract = trading.given("on_request")
+    trading.complete(contract.id, GOOD)
+    before, size = {table: rows_of(trading, table) for table in MONEY_ROWS}, log_size(trading)
+    trading.do("settle", contract.id)
+    # It writes something of its own, and follows the log first.
+    other.publish()
+    roll_back(trading, before)
+    hide(trading, tables.log_leaves.c.seq >= size)
+    with pytest.raises(RecordTampered):
+        other.do("settle", contract.id)
+    for store in stores:
+        store.close()
+
+
+def test_a_check_of_the_store_tells_a_new_process_what_there_is(tmp_path: Path) -> None:
+    store = Store.open(Location(tmp_path), ClockAndEntropy(HANDS))
+    trading = Trading(store)
+    contract = trading.given("on_request")
+    trading.complete(contract.id, GOOD)
+    before, size = {table: rows_of(trading, table) for table in MONEY_ROWS}, log_size(trading)
+    trading.do("settle", contract.id)
+    store.recorder.write(lambda _: None, sign_now=True)
+    store.close()
+    store = Store.open(Location(tmp_path), ClockAndEntropy(HANDS))
+    trading = Trading(store)
+    assert check_store(store).sound
+    roll_back(trading, before)
+    hide(trading, tables.log_leaves.c.seq >= size)
+    with pytest.raises(RecordTampered):
+        trading.do("settle", contract.id)
+    store.close()
+
+
+def test_no_contract_is_awarded_on_criteria_that_are_gone(trading: Trading) -> None:
+    work = trading.publish()
+    body = first(trading, tables.criteria).body
+    change(trading, tables.criteria, body=b'{"criteria":[]}')
+    with pytest.raises(RecordTampered):
+        trading.award(work.id)
+    with trading.store.database.writer.begin() as connection:
+        connection.execute(update(tables.criteria).values(body=body))
+        connection.execute(update(tables.works).values(body=b"{"))
+    with pytest.raises(RecordTampered):
+        trading.award(work.id)
+    with trading.store.database.writer.begin() as connection:
+        connection.execute(update(tables.works).values(body=work.body))
+        connection.execute(delete(tables.criteria))
+    with pytest.raises(RecordTampered):
+        trading.award(work.id)
+    assert rows_of(trading, tables.contracts) == []

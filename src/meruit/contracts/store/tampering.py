@@ -78,12 +78,13 @@ def find_tampering(step: ContractTransaction, contract: Contract, judged_by: Jud
         return None
     leaves = [(int(seq), bytes(body)) for seq, body in step.writing.fetch(_LEAVES, step.tenant, contract.id)]
     forged = find_forged_leaf(step.writing, leaves)
-    if forged is not None:
-        changed = f"entry {forged} of the audit log was changed"
+    entries = [] if forged is not None else _read_entries(leaves)
+    changed = f"entry {forged} of the audit log was changed" if forged is not None else _find_gap(contract.id, entries)
+    if changed is not None:
         if judged_by is not None:
             raise RecordTampered(f"contract {contract.id}: {changed}")
         return changed
-    logged = read_logged_contract(_read_entries(leaves))
+    logged = read_logged_contract(entries)
     if judged_by is not None:
         _require_agreed(step, contract, logged, judged_by)
     # A name may be found twice: in the row, and in what the output was judged by.
@@ -105,6 +106,14 @@ def _require_agreed(step: ContractTransaction, contract: Contract, logged: Logge
 def _read_entries(leaves: Sequence[tuple[int, bytes]]) -> list[Entry]:
     """Entries of leaves that are in the log, so that each was written by us."""
     return [read_entry(body) for _, body in leaves]
+
+
+def _find_gap(contract_id: str, entries: Sequence[Entry]) -> str | None:
+    """The first entry that is missing; how many there are is compared where the next one is numbered."""
+    for number, entry in enumerate(entries, 1):
+        if (getattr(entry, "contract", ""), getattr(entry, "contract_seq", 0)) != (contract_id, number):
+            return f"entry {number} of the contract is missing in the audit log"
+    return None
 
 
 def _differences(
@@ -161,7 +170,7 @@ def _work_differences(step: ContractTransaction, contract: Contract, logged: Log
         return
     try:
         work = find_for_writing(step.writing, step.tenant, contract.work_id)
-    except (NotFound, ValueError, IndexError):
+    except (NotFound, RecordTampered):
         yield "work"
         return
     if sha256(work.body).hexdigest() != award.work_digest or (work.criteria_digest or "") != award.criteria:

@@ -189,7 +189,7 @@ def find(connection: Connection, tenant: str, work_id: str) -> WorkRow:
 
 
 def find_for_writing(writing: WriteTransaction, tenant: str, work_id: str) -> WorkRow:
-    """One work, also when an earlier request of the same group published it; raises NotFound."""
+    """One work, also when an earlier request of the same group published it; raises NotFound and RecordTampered."""
     known = _WORKS.get(writing, tenant, work_id)
     if known is not None:
         return known
@@ -200,6 +200,8 @@ def find_for_writing(writing: WriteTransaction, tenant: str, work_id: str) -> Wo
     digest = found[0].criteria_digest
     if digest is not None:
         rows = writing.read(select(of.c.body).where(of.c.tenant == tenant, of.c.digest == digest))
+        if not rows:
+            raise RecordTampered(f"the criteria of work {work_id} are gone")
     return _work_from_row(found[0], None if rows is None else rows[0].body)
 
 
@@ -300,7 +302,10 @@ def to_agent_work(work: WorkRow, given: Mapping[str, Any]) -> AgentWork:
 
 
 def _work_from_row(row: Row[Any], criteria: bytes | None) -> WorkRow:
-    stored = parse_stored_work(row.body)
+    try:
+        stored = parse_stored_work(row.body)
+    except (ValueError, msgspec.DecodeError):
+        raise RecordTampered(f"work {row.id} cannot be read") from None
     return WorkRow(
         id=row.id,
         seq=row.seq,

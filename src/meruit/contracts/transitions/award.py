@@ -15,8 +15,8 @@ from meruit.contracts.store.ledger import Movement, move_money, parties_of
 from meruit.contracts.store.read import ContractSnapshot, row_of, terms_body
 from meruit.contracts.store.transaction import CONTRACTS, ContractRequest, ContractTransaction, fingerprint
 from meruit.contracts.store.work import WorkRow, find_for_writing
-from meruit.errors import WrongState
-from meruit.log.entries import AwardEntry, InputReadEntry
+from meruit.errors import RecordTampered, WrongState
+from meruit.log.entries import AwardEntry, InputReadEntry, criteria_digest_of
 from meruit.model.contract import Contract, ContractState, Escrow, Terms
 from meruit.model.events import EventType
 from meruit.model.numbers import in_units
@@ -42,6 +42,8 @@ class AwardContract(msgspec.Struct, frozen=True):
 
     def _act(self, step: ContractTransaction) -> ContractSnapshot:
         work = find_for_writing(step.writing, step.tenant, self.work_id)
+        if work.criteria is not None and criteria_digest_of(work.criteria) != work.criteria_digest:
+            raise RecordTampered(f"the criteria of work {work.id} are not those that were published")
         terms = self._terms(work)
         criteria = None if work.criteria is None else criteria_of(work.criteria)
         body, hold = terms_body(terms), hold_for(criteria, terms)

@@ -1,0 +1,28 @@
+"""Remember how far the numbered entries of each contract, run or key have come.
+
+Entries of one contract are found by columns of their rows, which a database writer can change: an entry whose columns
+are changed is still in the log, but its contract looks as it did before. So a process remembers the newest number of
+each sequence that it wrote, saw added or checked; entries only ever grow in number.
+"""
+
+from meruit.store.lru import LruCache
+
+MAX_SEQUENCES = 65_536
+"""Sequences that one process remembers, those that were used last."""
+
+
+class SequenceMemory:
+    """The newest number of each sequence that this process knows."""
+
+    def __init__(self, most: int = MAX_SEQUENCES) -> None:
+        self._newest = LruCache[tuple[str, str], int](most)
+
+    def add(self, tenant: str, name: str, number: int) -> None:
+        """Remember that the log has an entry of this number."""
+        key = tenant, name
+        if number > (self._newest.get(key) or 0):
+            self._newest.put(key, number)
+
+    def newest(self, tenant: str, name: str) -> int:
+        """The newest number that is known; 0 where none is."""
+        return self._newest.get((tenant, name)) or 0
