@@ -459,7 +459,7 @@ def price(deployment: Deployment, hands: Hands) -> dict[tuple[str, str], int]:
             path = f"/v1/contracts/{made}"
             deployment.ask("POST", f"{path}/complete", key=attack.operator, json={"output": {"text": text}})
             for move in ("settle", "release"):
-                body = {} if move == "settle" else {"json": REASON}
+                body: dict[str, Any] = {} if move == "settle" else {"json": REASON}
                 deployment.ask("POST", f"{path}/{move}", key=attack.operator, **body)
             paid = deployment.ask("GET", path, key=attack.operator).json()["settlement"]
             expected[kind, name] = -1 if paid is None else round(float(paid["total"]) * 1e6)

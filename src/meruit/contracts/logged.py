@@ -44,6 +44,9 @@ class LoggedContract:
     version: int = 0
     """The version of the verdict that was settled last."""
     escrow: Escrow = Escrow.HELD
+    completed_at: str | None = None
+    disputes: int = 0
+    """How many disputes there may have been: one more than the settlements before the last of them."""
     input_read_at: str | None = None
     started_at: str | None = None
     disputed: bool = False
@@ -62,7 +65,7 @@ def read_logged_contract(entries: Iterable[Any]) -> LoggedContract:
             case StartEntry():
                 logged = replace(logged, started_at=entry.at)
             case EvidenceEntry():
-                logged = replace(logged, outcome=entry.outcome)
+                logged = replace(logged, outcome=entry.outcome, completed_at=entry.at)
             case VerdictEntry():
                 logged = replace(logged, verdict=entry)
             case _:
@@ -83,7 +86,7 @@ def _follow_money(logged: LoggedContract, entry: Any) -> LoggedContract:
             return replace(logged, escrow=Escrow.RELEASED)
         case DisputeEntry():
             frozen = Escrow.FROZEN if logged.escrow is Escrow.HELD else logged.escrow
-            return replace(logged, disputed=True, escrow=frozen)
+            return replace(logged, disputed=True, disputes=logged.settlements + 1, escrow=frozen)
         case ResolutionEntry():
             thawed = Escrow.HELD if logged.escrow is Escrow.FROZEN else logged.escrow
             return replace(logged, disputed=False, escrow=thawed)
@@ -108,6 +111,13 @@ def differing_fields(contract: Contract, logged: LoggedContract) -> Iterator[str
         "awarded_at": (to_rfc3339(contract.awarded_at), award.at),
         "input_read_at": (_written(contract.input_read_at), logged.input_read_at),
         "started_at": (_written(contract.started_at), logged.started_at),
+        "completed_at": (_written(contract.completed_at), logged.completed_at),
+        "settled_at": (_written(contract.settled_at), None if live is None else live.at),
+        "disputes": (contract.disputes, logged.disputes),
+        "disputed_from": (
+            (contract.disputed_from is not None, contract.disputed_from is ContractState.SETTLED),
+            (logged.disputed, logged.disputed and live is not None),
+        ),
         "terms": (sha256(contract.terms).hexdigest(), award.terms),
         "outcome_id": (contract.outcome_id or "", logged.outcome),
         "escrow": (contract.escrow, logged.escrow),

@@ -69,6 +69,8 @@ class BlobStore:
             raise EvidenceDamaged(f"the evidence {address} is not in the store")
         try:
             content: bytes = self._file(tenant, address).read_bytes() if row.content is None else row.content
+        except FileNotFoundError:
+            raise EvidenceDamaged(f"the evidence {address} is gone; restore it from a copy") from None
         except OSError as problem:
             raise StoreError(f"the evidence {address} cannot be read: {problem.strerror}") from None
         if sha256(content).hexdigest() != address:

@@ -8,13 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 from sqlalchemy import delete, insert, select, update
-from tests.contracts.trading import COPY, GOOD, WEAK, Hands, Trading
+from tests.contracts.trading import CAP, COPY, CPC, GOOD, WEAK, Hands, Trading
 
 from meruit.audit.check import check_store
 from meruit.contracts.rejudge import rejudge
 from meruit.contracts.store import work as works
 from meruit.contracts.store.holds import load_hold
-from meruit.contracts.transitions import ExpireContracts
+from meruit.contracts.store.transaction import Actor
+from meruit.contracts.transitions import ExpireContracts, RecordInputRead
 from meruit.errors import RecordTampered, WrongState
 from meruit.log.entries import AwardEntry, entry_bytes, read_entry
 from meruit.log.merkle import leaf_hash
@@ -311,15 +312,20 @@ def test_a_changed_payment_is_not_reversed(trading: Trading, table: Any, values:
     contract = trading.given()
     trading.complete(contract.id, GOOD)
     assert state_of(trading, contract) == (ContractState.SETTLED, Escrow.PAID)
+    paid = first(trading, tables.settlements)
     change(trading, table, **values)
     with pytest.raises(RecordTampered):
         trading.do("reverse", contract.id)
-    if table is tables.settlements:
-        return
+    with pytest.raises(RecordTampered):
+        trading.do("dispute", contract.id)
+    change(trading, tables.contracts, agent_id=contract.agent_id, total_micros=CPC + CAP)
+    change(trading, tables.settlements, bill=paid.bill)
     trading.do("dispute", contract.id)
-    for decision in ("take back", "undo"):
+    change(trading, table, **values)
+    for decision in ("uphold", "take back", "undo"):
         with pytest.raises(RecordTampered):
             trading.do(decision, contract.id)
+    assert first(trading, tables.contracts).escrow == "paid"
 
 
 def test_a_paid_contract_is_not_made_payable_again(trading: Trading) -> None:
@@ -533,3 +539,62 @@ def test_no_contract_is_awarded_on_criteria_that_are_gone(trading: Trading) -> N
     with pytest.raises(RecordTampered):
         trading.award(work.id)
     assert rows_of(trading, tables.contracts) == []
+
+
+NOT_COMPLETED = {name: AT_HAND_IN[name] for name in ("payee", "payer", "terms", "awarded_at", "work")}
+
+
+@pytest.mark.parametrize("what", NOT_COMPLETED)
+def test_a_changed_contract_is_not_started_or_read(trading: Trading, what: str) -> None:
+    """Else another agent lets the time begin under which this one is judged."""
+    contract = trading.given()
+    NOT_COMPLETED[what](trading)
+    with pytest.raises(RecordTampered):
+        trading.do("start", contract.id)
+    agent = first(trading, tables.contracts).agent_id
+    reader = Actor(Scope(trading.tenant, agent, only_own=True), "its key")
+    with pytest.raises(RecordTampered):
+        trading.store.recorder.write(RecordInputRead(reader, contract.work_id))
+    assert first(trading, tables.contracts).started_at is None
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"completed_at": None}, {"settled_at": None}, {"settled_at": 1}, {"disputes": 9}, {"disputed_from": "settled"}],
+    ids=str,
+)
+def test_nobody_loses_the_right_to_dispute_by_a_changed_row(trading: Trading, values: dict[str, Any]) -> None:
+    contract = trading.given()
+    trading.complete(contract.id, GOOD)
+    before = first(trading, tables.contracts)
+    change(trading, tables.contracts, **values)
+    with pytest.raises(RecordTampered):
+        trading.do("dispute", contract.id)
+    restore_row(trading, tables.contracts, before)
+    trading.do("dispute", contract.id)
+    assert state_of(trading, contract)[0] is ContractState.DISPUTED
+
+
+@pytest.mark.parametrize("move", ["settle", "start", "uphold"])
+def test_a_verdict_that_is_gone_is_not_looked_for(trading: Trading, move: str) -> None:
+    contract = trading.given("on_request")
+    trading.complete(contract.id, GOOD)
+    with trading.store.database.writer.begin() as connection:
+        connection.execute(delete(tables.verdicts))
+    with pytest.raises(RecordTampered):
+        trading.do(move, contract.id)
+
+
+def test_an_input_whose_content_is_taken_away_is_gone(trading: Trading) -> None:
+    contract = trading.given()
+    change(trading, tables.blobs, content=None)
+    with pytest.raises(RecordTampered):
+        trading.complete(contract.id, GOOD)
+
+
+def test_a_result_that_cannot_be_read_is_not_judged_again(trading: Trading) -> None:
+    contract = trading.given("on_request")
+    trading.complete(contract.id, GOOD)
+    change(trading, tables.verdicts, result=b"{")
+    with pytest.raises(RecordTampered):
+        rejudge(trading.market, trading.actor, contract.id, "look again")

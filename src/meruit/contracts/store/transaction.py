@@ -131,7 +131,7 @@ class ContractTransaction(msgspec.Struct, frozen=True):
         )
 
     def judgement(self, outcome_id: str) -> ContractJudgement:
-        """The latest verdict on an outcome; without a result where it was erased."""
+        """The latest verdict on an outcome; without a result where it was erased. Raises RecordTampered."""
         known = LATEST_RESULTS.get(self.writing, self.tenant, outcome_id)
         if known is None:
             table = tables.verdicts
@@ -141,7 +141,9 @@ class ContractTransaction(msgspec.Struct, frozen=True):
                 .order_by(table.c.version.desc())
                 .limit(1)
             )
-            (row,) = self.writing.read(query)
+            row = next(iter(self.writing.read(query)), None)
+            if row is None:
+                raise RecordTampered(f"the verdict on outcome {outcome_id} is gone")
             known = LatestResult(row.version, row.result)
         erased = ERASED.has(self.writing, self.tenant, outcome_id)
         try:

@@ -8,6 +8,7 @@ from meruit.contracts import lifecycle
 from meruit.contracts.lifecycle import Decision, Operation
 from meruit.contracts.settlement import adjust_payment, follow_usage, reverse_payment
 from meruit.contracts.store.read import ContractSnapshot, terms_of
+from meruit.contracts.store.tampering import require_untampered
 from meruit.contracts.store.transaction import ContractRequest, ContractTransaction, fingerprint
 from meruit.contracts.transitions.void import _void
 from meruit.errors import BadAmount, WrongState
@@ -32,6 +33,7 @@ class DisputeContract(msgspec.Struct, frozen=True):
 
     def _act(self, step: ContractTransaction) -> ContractSnapshot:
         contract = step.load(self.contract_id)
+        require_untampered(step, contract)
         mark = fingerprint("dispute", step.actor.by, self.reason)
         try:
             contract = lifecycle.dispute(contract, step.now, terms_of(contract))
@@ -76,6 +78,7 @@ class ResolveDispute(msgspec.Struct, frozen=True):
     def _act(self, step: ContractTransaction) -> ContractSnapshot:
         lifecycle.check_amount_given(self.decision, given=self.amount is not None)
         contract = step.load(self.contract_id)
+        require_untampered(step, contract)
         amount = () if self.amount is None else (str(self.amount.micros),)
         mark = fingerprint("resolve", str(self.decision), *amount, self.reason)
         try:

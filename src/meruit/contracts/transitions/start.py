@@ -6,6 +6,7 @@ from meruit.contracts import lifecycle
 from meruit.contracts.lifecycle import Operation
 from meruit.contracts.store.input_reads import find_unread
 from meruit.contracts.store.read import ContractSnapshot
+from meruit.contracts.store.tampering import require_untampered
 from meruit.contracts.store.transaction import Actor, ContractRequest, ContractTransaction, fingerprint
 from meruit.errors import WrongState
 from meruit.log.entries import InputReadEntry, StartEntry
@@ -20,7 +21,7 @@ class RecordInputRead(msgspec.Struct, frozen=True):
     work_id: str
 
     def __call__(self, writing: WriteTransaction) -> int:
-        """Write the reads that are not recorded yet; returns their number."""
+        """Write the reads that are not recorded yet; returns their number. Raises RecordTampered."""
         step = ContractTransaction(writing, self.actor)
         agent_id = self.actor.scope.agent_id or ""
         unread = find_unread(writing, step.tenant, self.work_id, agent_id)
@@ -28,6 +29,7 @@ class RecordInputRead(msgspec.Struct, frozen=True):
 
     def _read(self, step: ContractTransaction, contract_id: str) -> bool:
         before = step.load(contract_id)
+        require_untampered(step, before)
         try:
             contract = lifecycle.read_input(before, step.now)
         except WrongState:
@@ -53,6 +55,8 @@ class StartContract(msgspec.Struct, frozen=True):
 
     def _act(self, step: ContractTransaction) -> ContractSnapshot:
         contract = step.load(self.contract_id)
+        # Else somebody who changes the agent for a moment lets its time begin.
+        require_untampered(step, contract)
         mark = fingerprint("start")
         try:
             contract = lifecycle.start(contract, step.now)

@@ -7,6 +7,9 @@ once for all outcomes that share it, and copies the gaps.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
+
+from meruit.errors import RecordTampered
 from meruit.judge.result_template import ResultTemplate, split_result
 from meruit.model.record import Record
 from meruit.model.verdict import VerificationResult
@@ -48,11 +51,14 @@ class AlikeResults:
         self._known: dict[ResultTemplate, AlikeResult] = {}
 
     def read(self, written: bytes) -> "StoredResult | VerificationResult":
-        """A stored result; decoded where it has no template."""
+        """A stored result; decoded where it has no template. Raises RecordTampered."""
         found = split_result(written)
         digests = None if found is None else pack_digests(found[1])
         if found is None or digests is None:
-            return VerificationResult.from_json(written)
+            try:
+                return VerificationResult.from_json(written)
+            except msgspec.DecodeError:
+                raise RecordTampered("the result of an outcome cannot be read") from None
         template, gaps = found
         return self.fit(template, ResultParts(gaps.contract_id, gaps.verified_at, digests))
 
