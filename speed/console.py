@@ -172,10 +172,13 @@ def addresses(store: Store) -> Iterator[str]:
     yield from (
         "/outcomes?sort=score",
         "/outcomes?sort=-score&verdict=fail",
+        "/outcomes?sort=score&verdict=pass",
+        "/outcomes?sort=agent&verdict=fail",
         "/contracts?sort=-paid",
         "/holds?sort=since",
     )
     yield from ("/usage?sort=-cost", "/usage?sort=-tokens&status=warning", "/usage?sort=ended")
+    yield from ("/usage?sort=-tokens", "/usage?sort=run_tokens&account=demo", "/usage?sort=-tokens&code=discrepancy")
     with store.database.reading() as connection:
         found = connection.execute(
             select(tables.evaluations.c.id).where(tables.evaluations.c.name.like("large%")).order_by("name")

@@ -2,14 +2,16 @@
 
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import BigInteger, Column, Float, MetaData, Table, Text, create_engine, insert, select
+from sqlalchemy import BigInteger, Column, Float, MetaData, Table, Text, create_engine, event, func, insert, select
 from sqlalchemy.engine import Connection
 from sqlalchemy.pool import StaticPool
 
@@ -25,12 +27,14 @@ from meruit.evaluations.store.read import SORTS as EVALUATION_SORTS
 from meruit.gate.store.read import SORTS as AGENT_RUN_SORTS
 from meruit.gate.store.read import page_sorted as agent_runs_sorted
 from meruit.model.access import Scope
+from meruit.model.verdict import Verdict
 from meruit.outcomes.store.read import SORTS as OUTCOME_SORTS
 from meruit.outcomes.store.read import OutcomeFilter
 from meruit.outcomes.store.read import page_sorted as outcomes_sorted
 from meruit.store.keys import SORTS as KEY_SORTS
 from meruit.store.keys import page_sorted as keys_sorted
-from meruit.store.sorting import ListOrder, SortedPage, SortKey, read_sorted
+from meruit.store.location import Location
+from meruit.store.sorting import IndexGroups, ListOrder, SortedPage, SortKey, read_sorted
 from meruit.store.store import Store
 from meruit.usage.store.read import SORTS as USAGE_SORTS
 from meruit.usage.store.read import page_sorted as usage_sorted
@@ -42,6 +46,9 @@ KEYS = {
     "score": SortKey(ROWS.c.score, float, ROWS.c.seq, nullable=True),
     "name": SortKey(ROWS.c.name, str, ROWS.c.seq),
     "seq": SortKey(ROWS.c.seq, int, ROWS.c.seq),
+    "grouped": SortKey(
+        func.coalesce(ROWS.c.score, 0.0), float, ROWS.c.seq, grouped=IndexGroups(ROWS.c.name, ("a", "b", "é"))
+    ),
 }
 Entry = tuple[float | None, str]
 ENTRIES = st.lists(st.tuples(st.none() | st.sampled_from([-1.5, 0.0, 0.1, 2.0]), st.sampled_from("abé")), max_size=12)
@@ -73,7 +80,10 @@ def pages(connection: Connection, order: ListOrder, size: int) -> Iterator[list[
 
 def expected(entries: list[Entry], by: str, *, down: bool) -> list[int]:
     """Values in order, equal ones by their number, and those without a value last."""
-    values: list[Any] = [{"score": score, "name": name, "seq": at}[by] for at, (score, name) in enumerate(entries)]
+    values: list[Any] = [
+        {"score": score, "name": name, "seq": at, "grouped": score or 0.0}[by]
+        for at, (score, name) in enumerate(entries)
+    ]
     known = [at for at, value in enumerate(values) if value is not None]
     unknown = [at for at, value in enumerate(values) if value is None]
     return sorted(known, key=lambda at: (values[at], at), reverse=down) + (unknown[::-1] if down else unknown)
@@ -127,10 +137,12 @@ def test_a_cursor_that_does_not_fit_begins_again(memory: Connection, after: str,
 
 Read = Callable[[Connection, Scope, ListOrder], SortedPage[Any]]
 LISTS: dict[str, tuple[Mapping[str, SortKey], Read]] = {
+    "all outcomes": (OUTCOME_SORTS, outcomes_sorted),
     "outcomes": (OUTCOME_SORTS, lambda c, s, o: outcomes_sorted(c, s, o, narrowed=OutcomeFilter(verdict="fail"))),
     "contracts": (CONTRACT_SORTS, lambda c, s, o: contracts_sorted(c, s, o, wanted=ContractFilter(state="settled"))),
     "holds": (HOLD_SORTS, page_holds_sorted),
     "usage": (USAGE_SORTS, lambda c, s, o: usage_sorted(c, s.tenant, o, status="warning")),
+    "usage of an account": (USAGE_SORTS, lambda c, s, o: usage_sorted(c, s.tenant, o, account="a", code="stable")),
     "agent runs": (AGENT_RUN_SORTS, lambda c, s, o: agent_runs_sorted(c, s.tenant, o, agent="a")),
     "benchmark runs": (RUN_SORTS, benchmark_runs_sorted),
     "keys": (KEY_SORTS, lambda c, s, o: keys_sorted(c, o, tenant=s.tenant)),
@@ -152,6 +164,37 @@ def test_both_databases_sort_every_list(shared: Store, new_tenant: Callable[[], 
     with shared.database.reading() as connection:
         for order in orders(keys):
             assert read(connection, Scope(new_tenant()), order) == SortedPage([], None)
+
+
+def plans(connection: Connection, read: Callable[..., object], *values: Any, **named: Any) -> list[str]:
+    """How SQLite finds the rows of each statement that reads a list in order."""
+    seen: list[tuple[str, Any]] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_more: Any) -> None:
+        seen.append((statement, parameters))
+
+    event.listen(connection, "before_cursor_execute", note)
+    read(connection, *values, **named)
+    event.remove(connection, "before_cursor_execute", note)
+    ordered = [one for one in seen if "ORDER BY" in one[0]]
+    found = [connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {one}", given).all() for one, given in ordered]
+    return ["; ".join(row[-1] for row in steps) for steps in found]
+
+
+def test_sorted_lists_of_large_stores_are_read_from_an_index(tmp_path: Path) -> None:
+    order = ListOrder("score", descending=True, after=cursor("[0.5, 7]"))
+    with closing(Store.open(Location(tmp_path))) as store, store.database.reading() as connection:
+        for verdict in (None, "fail"):
+            found = plans(connection, outcomes_sorted, Scope("t"), order, narrowed=OutcomeFilter(verdict=verdict))
+            assert len(found) == (1 if verdict else len(Verdict))
+            for plan in found:
+                assert "outcomes_by_score (tenant=? AND verdict=?" in plan
+                assert "TEMP B-TREE" not in plan
+        for by in ("tokens", "run_tokens", "ended"):
+            for wanted in ({}, {"status": "warning"}, {"account": "a", "code": "stable"}):
+                # Runs without a value are read behind those with one.
+                known, *_ = plans(connection, usage_sorted, "t", ListOrder(by), **wanted)
+                assert "COVERING INDEX" in known, (by, wanted)
 
 
 def test_both_databases_sort_evaluations_and_cases(shared: Store, new_tenant: Callable[[], str]) -> None:

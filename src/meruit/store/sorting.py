@@ -4,9 +4,10 @@ A page begins behind the value and the tie-breaker of the last row before it, no
 added or removed moves no other row to another page. Rows without a value come last, in both directions.
 """
 
+import heapq
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack, closing
 from itertools import islice
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -34,11 +35,25 @@ class SortKey(msgspec.Struct, frozen=True):
     """Distinguishes rows of equal value; unique and not null."""
     tie_kind: type = int
     nullable: bool = False
+    grouped: "IndexGroups | None" = None
+    """Where the index has another column before the value: each of its values is read in order, and merged."""
 
     def without_index(self) -> "SortKey":
         """The same order for a filter that leaves few rows: by sorting them, not by walking all in order."""
-        # SQLite uses no index for a value behind a plus sign; Postgres knows how many rows there are.
-        return msgspec.structs.replace(self, value=UnaryExpression(self.value, operator=custom_op("+")))
+        return msgspec.structs.replace(self, value=without_index(self.value), grouped=None)
+
+
+def without_index(value: ColumnElement[Any]) -> ColumnElement[Any]:
+    """The same value, for which SQLite seeks no index; Postgres knows how many rows there are."""
+    # SQLite uses no index for a value behind a plus sign.
+    return UnaryExpression(value, operator=custom_op("+"))
+
+
+class IndexGroups(msgspec.Struct, frozen=True):
+    """A column with few values that stands before the value in its index."""
+
+    column: ColumnElement[Any]
+    values: tuple[str, ...]
 
 
 class ListOrder(msgspec.Struct, frozen=True):
@@ -90,9 +105,12 @@ def iterate_sorted(
     keys: Mapping[str, SortKey],
     order: ListOrder,
     limit: int | None = None,
-) -> Iterator[tuple[Row[Any], str]]:
+) -> Generator[tuple[Row[Any], str], None, None]:
     """Stream the rows of a query in order, each with the cursor behind it."""
     key = keys[order.by]
+    if key.grouped is not None:
+        yield from _merge_groups(connection, query, key, order, limit)
+        return
     left, place = limit, _read_cursor(order.after, key)
     for part in _parts(query, key, place, descending=order.descending):
         # Closed also when the caller has seen enough: the cursor is the database's.
@@ -103,6 +121,29 @@ def iterate_sorted(
                 yield row, _write_cursor(row[-2], row[-1])
         if left == 0:
             return
+
+
+def _merge_groups(
+    connection: Connection, query: Select[Any], key: SortKey, order: ListOrder, limit: int | None
+) -> Iterator[tuple[Row[Any], str]]:
+    """Stream the rows of each group of an index in order, merged: of a few short reads instead of one long sort."""
+    if key.grouped is None or key.nullable:
+        raise ValueError("only values that are never null are read in groups")
+    alone = {order.by: msgspec.structs.replace(key, grouped=None)}
+    with ExitStack() as closed:
+        groups = [
+            closed.enter_context(
+                closing(iterate_sorted(connection, query.where(key.grouped.column == value), alone, order, limit))
+            )
+            for value in key.grouped.values
+        ]
+        merged = heapq.merge(*groups, key=_place_of, reverse=order.descending)
+        yield from merged if limit is None else islice(merged, limit)
+
+
+def _place_of(one: tuple[Row[Any], str]) -> tuple[Any, Any]:
+    row = one[0]
+    return row.sort_value, row.sort_tie
 
 
 def take_page(rows: Iterator[tuple[T, str]], limit: int) -> SortedPage[T]:

@@ -523,14 +523,15 @@ def load_case(connection: Connection, blobs: BlobStore, tenant: str, outcome_id:
 def contents(
     connection: Connection, blobs: BlobStore, tenant: str, evaluation_id: str, chosen: Sequence[CaseSummary]
 ) -> Iterator[tuple[CaseSummary, CaseContent]]:
-    """What is kept of each of these cases; each segment is opened once while they come in order."""
+    """What is kept of each of these cases, in this order; each segment is opened once."""
     opened: tuple[int, OpenSegment] | None = None
     places = _places(connection, tenant, evaluation_id, [case.seq for case in chosen])
-    for case in chosen:
-        place = places[case.seq]
+    found: dict[int, CaseContent] = {}
+    for seq, place in sorted(places.items(), key=lambda one: (one[1].segment, one[1].place)):
         if opened is None or opened[0] != place.segment:
             opened = place.segment, open_segment(blobs.content(connection, tenant, place.address))
-        yield case, opened[1].case(place.place)
+        found[seq] = opened[1].case(place.place)
+    yield from ((case, found[case.seq]) for case in chosen)
 
 
 def _places(

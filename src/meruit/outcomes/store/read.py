@@ -23,7 +23,7 @@ from meruit.store import tables
 from meruit.store.blobs import BlobStore
 from meruit.store.database import MAX_PAGE
 from meruit.store.paging import ListFilter, ListPage, read_page
-from meruit.store.sorting import ListOrder, SortedPage, SortKey, read_sorted
+from meruit.store.sorting import IndexGroups, ListOrder, SortedPage, SortKey, read_sorted
 
 INDEXED = ("contract_id", "agent_id", "verdict", "criteria_digest")
 """Filters with an index of their own."""
@@ -94,7 +94,7 @@ def page(
 
 _of = tables.outcomes.c
 SORTS = {
-    "score": SortKey(_of.score, float, _of.seq),
+    "score": SortKey(_of.score, float, _of.seq, grouped=IndexGroups(_of.verdict, tuple(Verdict))),
     "agent": SortKey(_of.agent_id, str, _of.seq, nullable=True),
     "recorded": SortKey(_of.seq, int, _of.seq),
 }
@@ -105,11 +105,14 @@ def page_sorted(
     connection: Connection, scope: Scope, order: ListOrder, *, narrowed: OutcomeFilter | None = None, limit: int = 50
 ) -> SortedPage[OutcomeSummary]:
     """A page of outcomes in one of the orders SORTS."""
-    query, keys = _visible(scope).where(*fitting(narrowed)), SORTS
-    few = narrowed is not None and _filters_of(narrowed, INDEXED) and connection.dialect.name == "sqlite"
-    if few and count_up_to(connection, scope, narrowed or OutcomeFilter(), FEW_ROWS) < FEW_ROWS:
-        keys = {order.by: SORTS[order.by].without_index()}
-    return read_sorted(connection, query, keys, order, limit).convert(_summary)
+    wanted, key = narrowed or OutcomeFilter(), SORTS[order.by]
+    query, by = _visible(scope).where(*fitting(narrowed)), _filters_of(wanted, INDEXED)
+    if key.grouped is not None and by.pop("verdict", None) is not None:
+        # One group of the index is the list.
+        key = msgspec.structs.replace(key, grouped=None)
+    if by and connection.dialect.name == "sqlite" and count_up_to(connection, scope, wanted, FEW_ROWS) < FEW_ROWS:
+        key = key.without_index()
+    return read_sorted(connection, query, {order.by: key}, order, limit).convert(_summary)
 
 
 def count_up_to(connection: Connection, scope: Scope, narrowed: OutcomeFilter, most: int) -> int:

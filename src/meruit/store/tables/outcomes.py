@@ -54,7 +54,8 @@ outcomes = Table(
     Index("outcomes_by_contract", "tenant", "contract_id", "seq"),
     Index("outcomes_by_agent", "tenant", "agent_id", "seq"),
     Index("outcomes_by_verdict", "tenant", "verdict", "seq"),
-    Index("outcomes_by_score", "tenant", "score", "seq"),
+    # Sorts by score too: the few verdicts are read one beside the other.
+    Index("outcomes_by_score", "tenant", "verdict", "score", "seq"),
     Index("outcomes_by_criteria", "tenant", "criteria_digest", "seq"),
 )
 """What never changes about an outcome, and how its latest version ended."""

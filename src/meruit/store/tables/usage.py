@@ -46,7 +46,12 @@ usage_runs = Table(
     Column("body", LargeBinary, nullable=False),
     Index("usage_runs_in_order", "tenant", "seq", unique=True),
     Index("usage_runs_by_framework", "tenant", "framework", "seq"),
-    Index("usage_runs_by_status", "tenant", "status", "seq"),
+    # What lists are filtered and sorted by is in the index, so that a sort reads no rows.
+    Index(
+        "usage_runs_by_status",
+        *("tenant", "status", "seq", "account", "code", "ended_at"),
+        *("last_input", "last_output", "local_input", "local_output"),
+    ),
     Index("usage_runs_by_tenant_account", "tenant", "account", "ended_at", "seq"),
     Index("usage_runs_by_attribution_key", "tenant", "account", "attribution_kind", "attribution_key", "ended_at"),
     Index("usage_runs_due", "tenant", "account", "next_observation_at"),

@@ -128,7 +128,7 @@ def _create_outcomes() -> None:
     op.create_index("outcomes_by_agent", "outcomes", ["tenant", "agent_id", "seq"], unique=False)
     op.create_index("outcomes_by_contract", "outcomes", ["tenant", "contract_id", "seq"], unique=False)
     op.create_index("outcomes_by_criteria", "outcomes", ["tenant", "criteria_digest", "seq"], unique=False)
-    op.create_index("outcomes_by_score", "outcomes", ["tenant", "score", "seq"], unique=False)
+    op.create_index("outcomes_by_score", "outcomes", ["tenant", "verdict", "score", "seq"], unique=False)
     op.create_index("outcomes_by_verdict", "outcomes", ["tenant", "verdict", "seq"], unique=False)
     op.create_index("outcomes_in_order", "outcomes", ["tenant", "seq"], unique=True)
     op.create_table(
@@ -685,7 +685,23 @@ def _create_usage() -> None:
     op.create_index("usage_runs_by_contract", "usage_runs", ["tenant", "contract_id", "seq"], unique=False)
     op.create_index("usage_runs_by_cost", "usage_runs", ["tenant", "quoted_micros", "seq"], unique=False)
     op.create_index("usage_runs_by_framework", "usage_runs", ["tenant", "framework", "seq"], unique=False)
-    op.create_index("usage_runs_by_status", "usage_runs", ["tenant", "status", "seq"], unique=False)
+    op.create_index(
+        "usage_runs_by_status",
+        "usage_runs",
+        [
+            "tenant",
+            "status",
+            "seq",
+            "account",
+            "code",
+            "ended_at",
+            "last_input",
+            "last_output",
+            "local_input",
+            "local_output",
+        ],
+        unique=False,
+    )
     op.create_index(
         "usage_runs_by_tenant_account", "usage_runs", ["tenant", "account", "ended_at", "seq"], unique=False
     )
