@@ -260,11 +260,10 @@ def test_an_answer_of_another_kind_is_refused(own: Interpreter, monkeypatch: pyt
         def __exit__(self, *_: object) -> None:
             """Nothing to end."""
 
-    own.renew()
-    own._leave()
-    monkeypatch.setattr(own, "_session", Session())
-    monkeypatch.setattr(own, "_used", False)
-    monkeypatch.setattr(own, "_timeout_ms", LONG_MS)
+    library = own._with_library()
+    monkeypatch.setattr(own, "_ask", lambda *_: None)
+    monkeypatch.setattr(library, "_session", Session())
+    monkeypatch.setattr(library, "_timeout_ms", LONG_MS)
     with pytest.raises(SandboxError, match="JSON") as raised:
         own.run(metric("return {}"), CONTEXT, LONG_MS)
     assert raised.value.failure is Failure.RESULT_REJECTED

@@ -31,6 +31,7 @@ from meruit.sandbox.contract import (
     to_one_line,
 )
 from meruit.sandbox.determinism import SEED
+from meruit.sandbox.wire import VERSION, Scripts, Wire, configure, feed, is_timeout, read_text
 
 if TYPE_CHECKING:
     import pydantic_monty
@@ -47,6 +48,8 @@ MAX_DEPTH = 500
 MAX_PRINTED = 1_000_000
 """Characters that may be printed before the call is ended."""
 MAX_SUSPENSIONS = 10
+MAX_ODD = 256
+"""Codes that are remembered as ones for the library."""
 
 PROBE = "not a parameter"
 """No function can have a parameter of this name, so calling with it tests the others and runs nothing."""
@@ -62,7 +65,7 @@ except BaseException as problem:
     answer = step + type(problem).__name__ + ": " + str(problem)
 answer[:{MAX_RESULT_BYTES + 1}]
 """
-MEASURE = f"""
+MEASURE_PARSED = f"""
 import json
 {SPACE}
 step = {RAISED!r}
@@ -71,13 +74,15 @@ try:
     step = {UNDEFINED_METRIC!r}
     metric = space["metric"]
     step = {RAISED!r}
-    found = metric(**json.loads(context))
+    found = metric(**context)
     if isinstance(found, dict):
         step = {UNNAMED!r}
         "".join(found)
     step = {REJECTED!r}
     answer = json.dumps(found)
 {CUT}"""
+MEASURE = MEASURE_PARSED.replace("**context", "**json.loads(context)")
+"""The same for a context that is JSON."""
 LOAD = f"""
 {SPACE}
 step = {RAISED!r}
@@ -105,6 +110,8 @@ if context:
 None
 """
 """The same without catching errors, so that the traceback shows the line."""
+_MEASURE = Scripts(parsed=MEASURE_PARSED.encode(), unparsed=MEASURE.encode())
+_LOAD = Scripts(parsed=LOAD.encode(), unparsed=LOAD.encode())
 
 
 @cache
@@ -117,7 +124,152 @@ def engine() -> str:
 
 
 class Interpreter:
-    """One worker process with a session ready for the next call."""
+    """One worker process with a session ready for the next call; and the library's, for code that needs it."""
+
+    def __init__(self, memory_limit_mb: int) -> None:
+        self._memory_limit_mb = memory_limit_mb
+        self._timeout_ms = DEFAULT_TIMEOUT_MS
+        self._wire: Wire | None = None
+        self._calls = 0
+        self._used = False
+        self._odd: dict[int, None] = {}
+        """Hashes of code that the library must run."""
+        self._killed = threading.Event()
+        self._library: Library | None = None
+        self._start()
+
+    def run(self, code: str, context: bytes, timeout_ms: int) -> dict[str, float]:
+        """The metrics of one call, in a session that no other call has seen."""
+        start = time.monotonic()
+        answer = self._answer(code, context, timeout_ms)
+        if not isinstance(answer, str):
+            raise SandboxError(Failure.RESULT_REJECTED, "the result is not JSON")
+        step, complaint = answer[:1], answer[1:]
+        if step == REJECTED:
+            # Without the name of the exception.
+            raise SandboxError(Failure.RESULT_REJECTED, to_one_line(complaint.partition(": ")[2]))
+        if step == UNNAMED and complaint.startswith("TypeError"):
+            raise SandboxError(Failure.RESULT_REJECTED, "a metric's name must be text")
+        if step == UNDEFINED_METRIC and complaint.startswith("KeyError"):
+            raise SandboxError(Failure.UNSUPPORTED_CONSTRUCT, explain_top_level_code(UNDEFINED))
+        if step in (RAISED, UNDEFINED_METRIC, UNNAMED):
+            # Run again where both runs fit in the time limit, which a busy machine does not change as a rule.
+            fits = (time.monotonic() - start) * 2_000 < timeout_ms
+            where = self._line_of(code, context, timeout_ms) if fits and len(answer) <= MAX_RESULT_BYTES else ""
+            raise _explain_error(to_one_line(complaint), timeout_ms, where)
+        return read_answer(answer.encode())
+
+    # Any: the value of user code.
+    def _answer(self, code: str, context: bytes, timeout_ms: int) -> Any:
+        """What the script returns: by the wire, or by the library for code that the wire does not understand."""
+        mark = hash(code)
+        if mark not in self._odd:
+            answer = self._ask(code, context, timeout_ms)
+            if answer is not None:
+                return answer
+            self._odd[mark] = None
+            if len(self._odd) > MAX_ODD:
+                del self._odd[next(iter(self._odd))]
+        return self._with_library().run_script(
+            MEASURE if context else LOAD, {"code": code, "context": context.decode()}, timeout_ms
+        )
+
+    def _ask(self, code: str, context: bytes, timeout_ms: int) -> str | None:
+        """Run a call by the wire; None where only the library can tell how it ends."""
+        wire, scripts = self._prepare(timeout_ms), _MEASURE if context else _LOAD
+        self._used = True
+        self._calls += 1
+        try:
+            reply = wire.ask(feed(code.encode(), context, scripts), time.monotonic() + timeout_ms / 1000 + GRACE_S)
+        except TimeoutError:
+            self._end()
+            raise _timeout_error(timeout_ms) from None
+        except EOFError:
+            self._end()
+            raise SandboxError(Failure.CRASHED, "the code crashed its worker") from None
+        except OverflowError:
+            self._end()
+            return None
+        if is_timeout(reply):
+            raise _timeout_error(timeout_ms)
+        return read_text(reply)
+
+    def _line_of(self, code: str, context: bytes, timeout_ms: int) -> str:
+        """Run failed code again to find the line; it fails the same way, because clock and randomness are fixed."""
+        try:
+            self._with_library().run_script(BARE, {"code": code, "context": context.decode()}, timeout_ms)
+        except SandboxError as again:
+            return again.where
+        return ""
+
+    def renew(self) -> None:
+        """End the session of the last call and begin the next, so that the next call need not wait for it."""
+        self._prepare(self._timeout_ms)
+        if self._library is not None:
+            self._library.renew()
+
+    def kill(self) -> None:
+        """End the processes at once; from any thread, while a call may be running."""
+        self._killed.set()
+        for process in (self._wire, self._library):
+            if process is not None:
+                process.kill()
+
+    def close(self) -> None:
+        """End the workers."""
+        self._end()
+        if self._library is not None:
+            self._library.close()
+
+    def _prepare(self, timeout_ms: int) -> Wire:
+        """Return the worker, with a session that no code has used and that has this time limit."""
+        if self._wire is not None and self._calls >= MAX_CALLS:
+            self._end()
+        if self._wire is None:
+            self._timeout_ms = timeout_ms
+            return self._start()
+        if self._used or self._timeout_ms != timeout_ms:
+            self._timeout_ms, self._used = timeout_ms, False
+            try:
+                self._wire.begin(self._session(), time.monotonic() + START_S)
+            except (EOFError, TimeoutError):
+                self._end()
+                return self._start()
+        return self._wire
+
+    def _start(self) -> Wire:
+        if self._killed.is_set():
+            raise SandboxError(Failure.CRASHED, "the worker was killed")
+        self._calls, self._used = 0, False
+        self._wire = Wire(_launcher(self._memory_limit_mb))
+        if not self._wire.is_ready(self._session(), time.monotonic() + START_S):
+            self._end()
+            raise SandboxError(
+                Failure.SANDBOX_UNAVAILABLE, f"the interpreter does not answer as release {VERSION} does"
+            )
+        if self._killed.is_set():
+            # It started too late to be killed with the others.
+            self._wire.kill()
+        return self._wire
+
+    def _session(self) -> bytes:
+        return configure(self._memory_limit_mb * 2**20, MAX_DEPTH, MAX_SUSPENSIONS, self._timeout_ms)
+
+    def _end(self) -> None:
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            wire.close()
+
+    def _with_library(self) -> "Library":
+        if self._library is None:
+            self._library = Library(self._memory_limit_mb)
+        if self._killed.is_set():
+            self._library.kill()
+        return self._library
+
+
+class Library:
+    """The library and its worker, for code whose call does not end with a plain answer."""
 
     def __init__(self, memory_limit_mb: int) -> None:
         _refuse_forked_process()
@@ -139,30 +291,8 @@ class Interpreter:
         self._used = False
         self._process_id: int | None = None
 
-    def run(self, code: str, context: bytes, timeout_ms: int) -> dict[str, float]:
-        """The metrics of one call, in a session that no other call has seen."""
-        given = {"code": code, "context": context.decode()}
-        start = time.monotonic()
-        answer = self._run_script(MEASURE if context else LOAD, given, timeout_ms)
-        if not isinstance(answer, str):
-            raise SandboxError(Failure.RESULT_REJECTED, "the result is not JSON")
-        step, complaint = answer[:1], answer[1:]
-        if step == REJECTED:
-            # Without the name of the exception.
-            raise SandboxError(Failure.RESULT_REJECTED, to_one_line(complaint.partition(": ")[2]))
-        if step == UNNAMED and complaint.startswith("TypeError"):
-            raise SandboxError(Failure.RESULT_REJECTED, "a metric's name must be text")
-        if step == UNDEFINED_METRIC and complaint.startswith("KeyError"):
-            raise SandboxError(Failure.UNSUPPORTED_CONSTRUCT, explain_top_level_code(UNDEFINED))
-        if step in (RAISED, UNDEFINED_METRIC, UNNAMED):
-            # Run again where both runs fit in the time limit, which a busy machine does not change as a rule.
-            fits = (time.monotonic() - start) * 2_000 < timeout_ms
-            where = self._line_of(given, timeout_ms) if fits and len(answer) <= MAX_RESULT_BYTES else ""
-            raise _explain_error(to_one_line(complaint), timeout_ms, where)
-        return read_answer(answer.encode())
-
     # Any: the value of user code.
-    def _run_script(self, script: str, given: dict[str, str], timeout_ms: int) -> Any:
+    def run_script(self, script: str, given: dict[str, str], timeout_ms: int) -> Any:
         """Run a script in a fresh session; raises SandboxError when the worker or a limit breaks."""
         import pydantic_monty as monty
 
@@ -179,14 +309,6 @@ class Interpreter:
             raise SandboxError(Failure.CRASHED, f"the code crashed its worker: {to_one_line(str(gone))}") from None
         except monty.MontyError as problem:
             raise _explain_error(to_one_line(str(problem)), timeout_ms, _line(problem)) from None
-
-    def _line_of(self, given: dict[str, str], timeout_ms: int) -> str:
-        """Run failed code again to find the line; it fails the same way, because clock and randomness are fixed."""
-        try:
-            self._run_script(BARE, given, timeout_ms)
-        except SandboxError as again:
-            return again.where
-        return ""
 
     def renew(self) -> None:
         """Prepare a fresh session, so that the next call need not wait for one."""
