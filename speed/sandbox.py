@@ -56,7 +56,9 @@ def _ours(sandbox: Sandbox, code: str, context: dict[str, Any]) -> None:
 def _plain(code: str, context: dict[str, Any]) -> None:
     """The same metric without any wall: a fresh interpreter that reads JSON and prints JSON."""
     program = f"{code}\nimport json, sys\nprint(json.dumps(metric({{}}, json.load(sys.stdin)['output'], {{}})))"
-    subprocess.run([sys.executable, "-c", program], input=json.dumps(context).encode(), capture_output=True, check=True)
+    subprocess.run(
+        [sys.executable, "-I", "-c", program], input=json.dumps(context).encode(), capture_output=True, check=True
+    )
 
 
 def _in_turns(ours: Callable[[], object], baseline: Callable[[], object], in_a_row: int) -> tuple[float, float]:

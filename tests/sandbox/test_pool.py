@@ -5,6 +5,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future
 from typing import Any
@@ -49,6 +50,16 @@ class Hand:
         self.done.append("renew")
         if self.firm.unrenewable:
             raise OSError("it is gone")
+
+    def serve(self, code: str, context: bytes, timeout_ms: int) -> Metrics | None:
+        if code == "explain":
+            return None
+        if code == "interrupt":
+            raise KeyboardInterrupt
+        return {**self.run(code, context, timeout_ms), "here": 1.0}
+
+    def clear(self) -> None:
+        self.renew()
 
     def kill(self) -> None:
         self.killed.set()
@@ -299,6 +310,94 @@ def test_only_so_many_calls_may_wait(one: Pool, firm: Firm, monkeypatch: pytest.
     for future in futures:
         assert future.result(PATIENCE_S)
     assert answered(one)
+
+
+# In the caller's thread.
+
+
+def test_an_idle_worker_serves_in_the_thread_of_its_caller(one: Pool, firm: Firm) -> None:
+    # The first call starts a worker, which only the pool's own threads do.
+    assert "here" not in one.call("answer", b"1", 7)
+    awaited_idle(one)
+    assert one.call("answer", b"2", 7) == {"context": 2.0, "timeout_ms": 7, "here": 1.0}
+    assert firm.hands[0].done == ["answer", "renew", "answer", "renew"]
+    # What the worker cannot decide alone is run by the pool.
+    assert "here" not in one.call("explain", b"3", 7)
+    assert len(firm.hands) == 1
+
+
+def awaited_idle(pool: Pool) -> None:
+    """Wait until a worker is idle: it is renewed after its call was answered."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not pool._idle or pool._open:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize(
+    ("code", "failure", "kept"),
+    [("fail", Failure.MEMORY, True), ("break", Failure.SANDBOX_UNAVAILABLE, False), ("interrupt", None, False)],
+)
+def test_a_failure_in_the_callers_thread_costs_no_other_call(
+    one: Pool, firm: Firm, code: str, failure: Failure | None, kept: bool
+) -> None:
+    answered(one)
+    awaited_idle(one)
+    with pytest.raises(KeyboardInterrupt if failure is None else SandboxError) as raised:
+        one.call(code, b"1", 7)
+    assert failure is getattr(raised.value, "failure", None)
+    assert (firm.hands[0].done[-1] == "close") is not kept
+    assert one.call("answer", b"2", 7)["context"] == 2.0
+    assert len(firm.hands) == (1 if kept else 2)
+
+
+def test_a_worker_that_cannot_be_cleared_is_replaced(one: Pool, firm: Firm) -> None:
+    answered(one)
+    awaited_idle(one)
+    firm.unrenewable = True
+    assert one.call("answer", b"2", 7)["here"] == 1.0
+    assert firm.hands[0].done[-1] == "close"
+    firm.unrenewable = False
+    assert "here" not in one.call("answer", b"2", 7)
+    assert len(firm.hands) == 2
+
+
+def test_callers_and_threads_share_as_many_workers_as_allowed(firm: Firm) -> None:
+    pool = Pool(firm.hire, 2)
+    answered(pool)
+    awaited_idle(pool)
+    ended: list[Metrics] = []
+    caller = threading.Thread(target=lambda: ended.append(pool.call("wait", b"1", 7)))
+    caller.start()
+    assert firm.started.acquire(timeout=PATIENCE_S)
+    waiting = [asked(pool, "wait") for _ in range(3)]
+    assert firm.started.acquire(timeout=PATIENCE_S)
+    assert len(firm.hands) == 2
+    firm.gate.set()
+    caller.join(PATIENCE_S)
+    assert ended[0]["here"] == 1.0
+    assert all(future.result(PATIENCE_S) for future in waiting)
+    assert len(firm.hands) == 2
+    pool.close()
+
+
+def test_closing_ends_a_call_in_its_callers_thread(one: Pool, firm: Firm) -> None:
+    answered(one)
+    awaited_idle(one)
+    ended: list[Failure] = []
+
+    def call() -> None:
+        with pytest.raises(SandboxError) as raised:
+            one.call("loop", b"1", 7)
+        ended.append(raised.value.failure)
+
+    caller = threading.Thread(target=call)
+    caller.start()
+    assert firm.started.acquire(timeout=PATIENCE_S)
+    one.close()
+    caller.join(PATIENCE_S)
+    assert ended == [Failure.SANDBOX_UNAVAILABLE]
+    assert firm.hands[0].done[-1] == "close"
 
 
 # The end.

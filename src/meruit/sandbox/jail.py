@@ -84,6 +84,14 @@ class FullPython:
         self._used = self._jail_for(code)
         return self._used.run(code, context, timeout_ms)
 
+    def serve(self, code: str, context: bytes, timeout_ms: int) -> dict[str, float] | None:
+        """Run a call in any thread; None where a jail must be started first."""
+        return self.run(code, context, timeout_ms) if _language_of(code) in self._jails else None
+
+    def clear(self) -> None:
+        """The same as `renew`, in any thread."""
+        self.renew()
+
     def renew(self) -> None:
         """Prepare the jail that was used for its next call."""
         used, self._used = self._used, None
@@ -102,13 +110,17 @@ class FullPython:
             jail.close()
 
     def _jail_for(self, code: str) -> "Jail":
-        loaded = NUMERIC if "numpy" in code else PLAIN
+        loaded = _language_of(code)
         if loaded not in self._jails:
             self._jails[loaded] = Jail(self._memory_limit_mb, loaded)
             if self._killed:
                 # It started too late to be killed with the other.
                 self._jails[loaded].kill()
         return self._jails[loaded]
+
+
+def _language_of(code: str) -> str:
+    return NUMERIC if "numpy" in code else PLAIN
 
 
 class Jail:
@@ -176,6 +188,14 @@ class Jail:
         if failed:
             raise _parse_failure(answer)
         return read_answer(answer)
+
+    def serve(self, code: str, context: bytes, timeout_ms: int) -> dict[str, float]:
+        """The same as `run`, in any thread."""
+        return self.run(code, context, timeout_ms)
+
+    def clear(self) -> None:
+        """The same as `renew`, in any thread."""
+        self.renew()
 
     def renew(self) -> None:
         """Fork the next child, and kill that of the last call."""

@@ -33,11 +33,17 @@ class Worker(Protocol):
     def renew(self) -> None:
         """Remove all traces of the last call, and prepare for the next."""
 
+    def serve(self, code: str, context: bytes, timeout_ms: int) -> Metrics | None:
+        """Run a call in any thread, starting no process; None where only `run` can tell how it ends."""
+
+    def clear(self) -> None:
+        """Renew in any thread, starting no process; raises where the worker is of no more use."""
+
     def kill(self) -> None:
         """End the process at once; from any thread, while a call may be running."""
 
     def close(self) -> None:
-        """End the process; called by the thread that owns it."""
+        """End the process; called once, when no call is running."""
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -50,7 +56,11 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class Pool:
-    """Workers of one tier, each owned by one thread; they start when calls wait, and stay warm."""
+    """Workers of one tier. They start when calls wait, and stay warm.
+
+    A worker starts in a thread of the pool, because the kernel ends it with the thread that started it. A caller that
+    would wait for the answer anyhow uses an idle worker in its own thread, which saves two switches between threads.
+    """
 
     def __init__(self, make_worker: Callable[[], Worker], size: int) -> None:
         self.process_id = os.getpid()
@@ -59,7 +69,11 @@ class Pool:
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._workers: set[Worker] = set()
+        self._idle: list[Worker] = []
+        self._running = 0
+        """Calls that have a worker, or start one; with the idle workers at most `size`."""
         self._changing = threading.Lock()
+        self._freed = threading.Condition(self._changing)
         self._open = 0
         """Calls that wait or run, and those whose worker is being renewed."""
         self._waiting_bytes = 0
@@ -82,6 +96,34 @@ class Pool:
             self._jobs.put(Job(future=future, code=code, context=context, timeout_ms=timeout_ms))
         return future
 
+    def call(self, code: str, context: bytes, timeout_ms: int) -> Metrics:
+        """Run a call and wait for it; raises SandboxError for everything but metrics."""
+        worker = self._borrow()
+        if worker is not None:
+            metrics = self._serve_here(worker, code, context, timeout_ms)
+            if metrics is not None:
+                return metrics
+        return self.submit(code, context, timeout_ms).result()
+
+    def _serve_here(self, worker: Worker, code: str, context: bytes, timeout_ms: int) -> Metrics | None:
+        kept: Worker | None = None
+        ended: Metrics | SandboxError | None
+        try:
+            try:
+                ended = worker.serve(code, context, timeout_ms)
+            except SandboxError as failed:
+                ended = self._reported(failed)
+            with contextlib.suppress(Exception):
+                worker.clear()
+                kept = worker
+        except Exception as crash:  # noqa: BLE001 - as in `_serve_one`; an interrupt is for the caller
+            ended = _unavailable(f"the sandbox itself failed: {crash!r}")
+        finally:
+            self._give_back(self._retire(worker) if kept is None else kept)
+        if isinstance(ended, SandboxError):
+            raise ended
+        return ended
+
     def close(self, *, wait: bool = True) -> None:
         """Kill every worker; calls that wait or run fail as unavailable."""
         with self._changing:
@@ -90,6 +132,7 @@ class Pool:
                 self._drain()
                 for _ in self._threads:
                     self._jobs.put(None)
+                self._freed.notify_all()
             workers, threads = list(self._workers), list(self._threads)
         if self.process_id != os.getpid():
             return
@@ -119,18 +162,59 @@ class Pool:
                     job.future.set_exception(_unavailable("the sandbox is closed"))
 
     def _serve(self) -> None:
-        worker: Worker | None = None
         try:
             while (job := self._jobs.get()) is not None:
                 with self._changing:
                     self._waiting_bytes -= len(job.context)
-                worker = self._serve_one(job, worker)
+                self._give_back(self._serve_one(job, self._take()))
                 # Frees the call's context before the next call comes.
                 del job
                 with self._changing:
                     self._open -= 1
         finally:
+            self._retire_idle()
+
+    def _take(self) -> Worker | None:
+        """Wait for one of the places; returns an idle worker, or None where one may be started."""
+        with self._freed:
+            while self._running >= self._size and not self._closed:
+                self._freed.wait()
+            self._running += 1
+            return self._idle.pop() if self._idle else None
+
+    def _borrow(self) -> Worker | None:
+        """An idle worker that no other call waits for; None where there is none."""
+        with self._changing:
+            if self._closed or not self._idle or self._open:
+                return None
+            self._running += 1
+            return self._idle.pop()
+
+    def _give_back(self, worker: Worker | None) -> None:
+        """Free the place of a call, and keep its worker where it lives."""
+        with self._freed:
+            self._running -= 1
+            if worker is not None:
+                self._idle.append(worker)
+            self._freed.notify()
+            closed = self._closed
+        if closed:
+            # The threads may have ended already.
+            self._retire_idle()
+
+    def _retire_idle(self) -> None:
+        while True:
+            with self._changing:
+                if not self._idle:
+                    return
+                worker = self._idle.pop()
             self._retire(worker)
+
+    def _reported(self, failed: SandboxError) -> SandboxError:
+        closed = self._closed and failed.failure is Failure.CRASHED
+        reported = _unavailable("the sandbox was closed while the code ran") if closed else failed
+        # The traceback's frames would keep the call's context alive until the garbage collector runs.
+        return reported.with_traceback(None)
 
     def _serve_one(self, job: Job, worker: Worker | None) -> Worker | None:
         """Run one call, answer it, then renew the worker; returns None when the worker is gone."""
@@ -140,10 +224,7 @@ class Pool:
             worker = self._start_worker() if worker is None else worker
             metrics = worker.run(job.code, job.context, job.timeout_ms)
         except SandboxError as failed:
-            closed = self._closed and failed.failure is Failure.CRASHED
-            reported = _unavailable("the sandbox was closed while the code ran") if closed else failed
-            # The traceback's frames would keep the call's context alive until the garbage collector runs.
-            job.future.set_exception(reported.with_traceback(None))
+            job.future.set_exception(self._reported(failed))
         except BaseException as crash:  # noqa: BLE001 - an error of the sandbox itself must reach the caller too
             job.future.set_exception(_unavailable(f"the sandbox itself failed: {crash!r}"))
             return self._retire(worker)

@@ -90,11 +90,15 @@ class Sandbox:
         return self._execute(code, NO_CONTEXT, timeout_ms)
 
     def _execute(self, code: str, context: bytes, timeout_ms: int) -> SandboxResult:
-        evidence, running = self._begin(code, context, timeout_ms)
+        limits = self._limit(code, timeout_ms)
+        evidence = build_evidence(code, self.tier, self.engine, limits)
         try:
-            return SandboxResult(running.result(), evidence)
+            metrics = self._evaluate(code, context)
+            if metrics is None:
+                metrics = self._ready_pool().call(code, context, limits.timeout_ms)
         except SandboxError as failed:
             return SandboxResult(None, evidence, failed.failure, str(failed))
+        return SandboxResult(metrics, evidence)
 
     def close(self) -> None:
         """Release the workers; they are killed when the last sandbox that uses them is closed."""
@@ -114,11 +118,15 @@ class Sandbox:
     async def __aexit__(self, *_: object) -> None:
         await asyncio.to_thread(self.close)
 
-    def _begin(self, code: str, context: bytes, timeout_ms: int) -> tuple[dict[str, Any], "Future[Metrics]"]:
-        """Start a call; returns its evidence and its future."""
+    def _limit(self, code: str, timeout_ms: int) -> Limits:
+        """The limits of a call; raises MeruitError for mistakes of the caller."""
         if not isinstance(code, str):
             raise MeruitError(f"code is {type(code).__name__}; it must be text")
-        limits = Limits(_within("timeout_ms", timeout_ms, 1, MAX_TIMEOUT_MS), self.memory_limit_mb)
+        return Limits(_within("timeout_ms", timeout_ms, 1, MAX_TIMEOUT_MS), self.memory_limit_mb)
+
+    def _begin(self, code: str, context: bytes, timeout_ms: int) -> tuple[dict[str, Any], "Future[Metrics]"]:
+        """Start a call; returns its evidence and its future."""
+        limits = self._limit(code, timeout_ms)
         try:
             return build_evidence(code, self.tier, self.engine, limits), self._start(code, context, limits.timeout_ms)
         except SandboxError as failed:
@@ -133,15 +141,26 @@ class Sandbox:
             raise SandboxError(Failure.SANDBOX_UNAVAILABLE, "the sandbox is closed")
 
     def _start(self, code: str, context: bytes, timeout_ms: int) -> "Future[Metrics]":
+        metrics = self._evaluate(code, context)
+        if metrics is not None:
+            ended: Future[Metrics] = Future()
+            ended.set_result(metrics)
+            return ended
+        return self._ready_pool().submit(code, context, timeout_ms)
+
+    def _evaluate(self, code: str, context: bytes) -> Metrics | None:
+        """Admit the code, and evaluate a cheap expression at once; None where a worker must run it."""
         self._require_open()
         _admit(code)
-        if self.tier is Tier.EXPR:
-            expression.admit(code)
+        if self.tier is not Tier.EXPR:
+            return None
+        expression.admit(code)
         # Compiling an expression is cheap; only evaluating one may not be.
-        if self.tier is Tier.EXPR and (context == NO_CONTEXT or expression.is_cheap(code, context)):
-            ended: Future[Metrics] = Future()
-            ended.set_result(expression.evaluate(code, context))
-            return ended
+        cheap = context == NO_CONTEXT or expression.is_cheap(code, context)
+        return expression.evaluate(code, context) if cheap else None
+
+    def _ready_pool(self) -> Pool:
+        """The workers of this kind in this process."""
         if self._pool is None or self._pool.process_id != os.getpid():
             tier, memory_limit_mb, size = self._key
             # The lambda must not refer to this sandbox, or the pool would keep it alive for ever.
@@ -150,7 +169,7 @@ class Sandbox:
             )
             # Another thread may have closed the sandbox before it could see the pool.
             self._require_open()
-        return self._pool.submit(code, context, timeout_ms)
+        return self._pool
 
 
 def _new_worker(tier: Tier, memory_limit_mb: int) -> Worker:

@@ -11,6 +11,7 @@ import struct
 import subprocess
 import time
 import weakref
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -77,6 +78,7 @@ END = frame(bytes_field(9, b""))
 """Ends a session, so that nothing is left of it, also where its code waits for an answer."""
 
 
+@lru_cache(16)
 def configure(memory_bytes: int, depth: int, suspensions: int, timeout_ms: int) -> bytes:
     """Start a session with these limits, the fixed clock and the fixed seed."""
     limits = (
