@@ -19,6 +19,7 @@ from sqlalchemy import func, select
 
 from meruit.api.app import PageRoutes, assemble_service, build_app
 from meruit.api.playground_host import PlaygroundHosting
+from meruit.api.processes.inheritance import WorkerProcess
 from meruit.api.server import ShutdownSignal
 from meruit.app import build_engine
 from meruit.config import BenchmarkSettings, ServiceSettings, Settings
@@ -93,11 +94,12 @@ class Deployment:
         living: bool = True,
         hosting: Callable[[Store], PlaygroundHosting] | None = None,
         pages: Callable[[Store], PageRoutes] | None = None,
+        process: WorkerProcess | None = None,
     ) -> None:
         """With `living` false it is left to a server to begin and end its life."""
         self.store = Store.open(location, surroundings)
         hosted = None if hosting is None else hosting(self.store)
-        self.service = assemble_service(engine, settings or Settings(), self.store, ShutdownSignal(), hosted)
+        self.service = assemble_service(engine, settings or Settings(), self.store, ShutdownSignal(), hosted, process)
         # Any: httpx and Starlette write the type of one and the same ASGI app in two ways.
         self.app: Any = build_app(self.service, None if pages is None else pages(self.store))
         OPEN.append(self)

@@ -468,8 +468,8 @@ def test_what_cannot_be_listened_on_is_named() -> None:
 def test_the_url_of_an_ipv6_host_has_brackets() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        assert server._url("::1", listener) == server._url("[::1]", listener) == f"http://[::1]:{port}"
-        assert server._url("localhost", listener) == f"http://localhost:{port}"
+        assert server.url_of("::1", listener) == server.url_of("[::1]", listener) == f"http://[::1]:{port}"
+        assert server.url_of("localhost", listener) == f"http://localhost:{port}"
 
 
 def test_stopping_is_heard_from_any_thread() -> None:

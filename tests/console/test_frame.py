@@ -95,6 +95,17 @@ def test_a_message_is_shown_once() -> None:
     assert toasts.take("0") == ""
 
 
+def test_a_message_is_shown_once_by_several_workers() -> None:
+    told: list[bytes] = []
+    first, second = Toasts(told.append), Toasts()
+    first.put("a", "Released.")
+    second.hear(told.pop())
+    assert (first.take("a"), second.take("a")) == ("Released.", "Released.")
+    second.put("a", "Released.")
+    second.hear(told.pop())
+    assert (second.take("a"), told) == ("", [])
+
+
 def test_an_id_in_the_search_leads_to_its_page(reader: SignIn) -> None:
     outcome = "out_" + "0" * 34
     assert reader().get(f"/search?q={outcome}").headers["location"] == f"/outcomes/{outcome}"

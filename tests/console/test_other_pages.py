@@ -22,7 +22,7 @@ from tests.api.test_openapi import known_runs
 from tests.console.conftest import Reader, cookie_of, sign_in
 
 from meruit.api.integrity import IntegrityState, StoreIntegrity
-from meruit.api.witnessing import _Patience
+from meruit.api.witnessing import Patience
 from meruit.audit.check import LogProblem
 from meruit.audit.known_witness import KnownWitness
 from meruit.config import ServiceSettings, Settings
@@ -279,7 +279,7 @@ def test_witnesses_and_the_check_of_records_are_shown(filled: Filled) -> None:
     page = ""
     try:
         for code, said in (("", "not asked yet"), ("cosigned", "cosigned"), ("witness_saw_fork", "another history")):
-            service.witnessing.asked["elsewhere"] = _Patience(size=7, code=code)
+            service.witnessing.asked["elsewhere"] = Patience(size=7, code=code)
             page = main_of(filled.auditor.get("/audit").text)
             assert "elsewhere" in page
             assert said in page, code

@@ -2,11 +2,10 @@
 
 import asyncio
 import re
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -71,6 +70,11 @@ from meruit.store.store import Store
 from meruit.verify.custom_code import CustomCode
 from meruit.verify.engine import VerificationEngine
 from meruit.web.app import ExceptionHandlers, RouteGroup, WebApp
+
+if TYPE_CHECKING:
+    # Not on Windows.
+    from meruit.api.processes.inheritance import WorkerProcess
+    from meruit.api.processes.limits import SharedLimits
 
 MEGABYTE = 1_048_576
 EXPIRY_S = 30.0
@@ -242,7 +246,7 @@ def build_app(service: Service, pages: PageRoutes | None = None, *, working: boo
         guards=[build_authentication(service.authenticator), reject_unknown_parameters],
         exception_handlers={**exception_handlers, **({} if pages is None else pages.exception_handlers)},
         state={"service": service, **({} if pages is None else pages.state)},
-        lifespan=[_lifespan(service) if working else _watch(service)],
+        lifespan=[_choose_lifespan(service, working=working)],
         max_body_bytes=settings.max_body_bytes,
     )
     _observe_group_sizes(service)
@@ -290,21 +294,27 @@ def build_service(
     *,
     allow_python_full: bool = False,
     hosting: PlaygroundHosting | None = None,
+    process: "WorkerProcess | None" = None,
 ) -> Service:
-    """Build the service from its settings; raises SandboxInsecure."""
+    """Build the service from its settings; raises SandboxInsecure. One of several workers has a `process`."""
     engine = build_engine(settings, allow_python_full=allow_python_full)
     _refuse_open_sandbox(engine.catalogue.sandboxes.policy)
-    return assemble_service(engine, settings, store, stopping, hosting)
+    return assemble_service(engine, settings, store, stopping, hosting, process)
 
 
-def _build_throttle(limits: ServiceSettings) -> Throttle:
+def _build_throttle(limits: ServiceSettings, shared: "SharedLimits | None") -> Throttle:
     traffic = TrafficLimits(
         tenant_requests=limits.tenant_requests_per_minute,
         key_bytes=limits.key_mb_per_minute * MEGABYTE,
         tenant_bytes=limits.tenant_mb_per_minute * MEGABYTE,
         burst_bytes=2 * limits.max_evidence_bytes,
     )
-    return Throttle(limits.requests_per_minute, limits.requests_per_minute, traffic=traffic)
+    return Throttle(
+        limits.requests_per_minute,
+        limits.requests_per_minute,
+        traffic=traffic,
+        shared=lambda number: None if shared is None else shared.table(number),
+    )
 
 
 def assemble_service(
@@ -313,10 +323,12 @@ def assemble_service(
     store: Store,
     stopping: ShutdownSignal,
     hosting: PlaygroundHosting | None = None,
+    process: "WorkerProcess | None" = None,
 ) -> Service:
     """Build the service around an engine whose sandbox was already tested."""
     hosting = hosting or build_hosting(store, settings)
-    instruments, throttle = Instruments(), _build_throttle(settings.service)
+    shared = None if process is None else process.limits
+    instruments, throttle = Instruments(), _build_throttle(settings.service, shared)
     outbound = Outbound(allowed_networks=settings.service.webhook_networks)
     registrar = Registrar(engine, store, max_criteria=settings.verification.max_criteria_per_task)
     return Service(
@@ -334,13 +346,12 @@ def assemble_service(
         authenticator=Authenticator(store, throttle),
         throttle=throttle,
         quotas=Quotas(store, settings.service.tenant_stored_mb, settings.service.agent_key_stored_mb),
-        keys_in_flight=KeysInFlight(),
+        keys_in_flight=KeysInFlight(shared),
         admission=BodyAdmission(),
         settings=settings.service,
         configuration=settings,
         stopping=stopping,
-        open_streams=OpenStreams(),
-        open_exports=Counter(),
+        open_streams=OpenStreams(shared),
         integrity=StoreIntegrity(),
         witnessing=Witnessing(settings.audit.known_witnesses, settings.audit.needed),
         ended=asyncio.Event(),
@@ -349,6 +360,7 @@ def assemble_service(
         benchmarks=build_benchmarks(settings, store, hosting),
         hosting=hosting,
         usage_policy=settings.usage.policy.policy,
+        process=process,
     )
 
 
@@ -377,7 +389,7 @@ def _refuse_open_sandbox(policy: CustomCode | None) -> None:
             )
 
 
-def _lifespan(service: Service) -> Callable[[WebApp], AbstractAsyncContextManager[None]]:
+def _lifespan(service: Service) -> "Lifespan":
     @asynccontextmanager
     async def run_background_tasks(_app: WebApp) -> AsyncIterator[None]:
         async with service.outbound, service.hosting:
@@ -409,7 +421,53 @@ def _lifespan(service: Service) -> Callable[[WebApp], AbstractAsyncContextManage
     return run_background_tasks
 
 
-def _watch(service: Service) -> Callable[[WebApp], AbstractAsyncContextManager[None]]:
+Lifespan = Callable[[WebApp], AbstractAsyncContextManager[None]]
+
+
+def _choose_lifespan(service: Service, *, working: bool) -> Lifespan:
+    """What runs beside the requests: of several workers, only the first one delivers, expires, checks and witnesses."""
+    process = service.process
+    if not working:
+        return _watch(service)
+    if process is None:
+        return _lifespan(service)
+    return _as_worker(service, process, _lifespan(service) if process.is_first else _serve_beside_first(service))
+
+
+def _as_worker(service: Service, process: "WorkerProcess", inner: Lifespan) -> Lifespan:
+    from meruit.api.sibling_workers import share_with_siblings, tell_checks
+
+    @asynccontextmanager
+    async def run_with_siblings(app: WebApp) -> AsyncIterator[None]:
+        async with inner(app):
+            share_with_siblings(service, process)
+            telling = asyncio.create_task(tell_checks(service, process)) if process.is_first else None
+            try:
+                yield
+            finally:
+                service.ended.set()
+                if telling is not None:
+                    await telling
+                await process.siblings.close()
+
+    return run_with_siblings
+
+
+def _serve_beside_first(service: Service) -> Lifespan:
+    @asynccontextmanager
+    async def serve(app: WebApp) -> AsyncIterator[None]:
+        async with service.outbound, service.hosting, _watch(service)(app):
+            count_use = asyncio.create_task(record_use_in_background(service.quotas, service.ended))
+            try:
+                yield
+            finally:
+                service.ended.set()
+                await count_use
+
+    return serve
+
+
+def _watch(service: Service) -> Lifespan:
     @asynccontextmanager
     async def notice_events(_app: WebApp) -> AsyncIterator[None]:
         end_streams = asyncio.create_task(_end_streams_on_shutdown(service))

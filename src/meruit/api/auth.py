@@ -63,9 +63,16 @@ class Authenticator:
         self._known = LruCache[bytes, tuple[Caller, float]](MAX_CACHED_KEYS)
         self._open_until = 0.0
         self._locked = False
+        self.announce: Callable[[], None] = lambda: None
+        """Called when keys or sessions changed, so that other workers forget them too."""
 
     def clear_cache(self) -> None:
         """Forget cached keys, because a key was created or revoked."""
+        self.forget_keys()
+        self.announce()
+
+    def forget_keys(self) -> None:
+        """Forget cached keys, because another worker changed some."""
         self._known.clear()
         self._open_until = 0.0
 

@@ -4,9 +4,14 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 from meruit.errors import ApiProblem
 from meruit.model.access import Caller, Role
+
+if TYPE_CHECKING:
+    # Not on Windows, which has no locks on bytes of a file.
+    from meruit.api.processes.limits import SharedLimits
 
 HEADER = "Idempotency-Key"
 REPLAYED = "Idempotency-Replayed"
@@ -14,16 +19,19 @@ _KEY = re.compile(r"[\x21-\x7e]{1,200}")
 
 
 class KeysInFlight:
-    """The keys whose first request this process is still serving."""
+    """The keys whose first request is still being served, by this process or another worker of the service."""
 
-    def __init__(self) -> None:
+    def __init__(self, shared: "SharedLimits | None" = None) -> None:
         self._running: set[tuple[str, str]] = set()
+        self._shared = shared
 
     @contextmanager
     def hold_key(self, tenant: str, key: str) -> Iterator[None]:
         """Reserve the key while a request is served; raises ApiProblem 409 when another request has it."""
         name = (tenant, key)
-        if name in self._running:
+        # A tenant's name has no line end.
+        shared_name = f"key:{tenant}\n{key}"
+        if name in self._running or (self._shared is not None and self._shared.acquire(shared_name) is None):
             raise ApiProblem(
                 *(409, "still_running", f"a request with this {HEADER} is being served; retry in a moment"),
                 headers={"Retry-After": "1"},
@@ -33,6 +41,8 @@ class KeysInFlight:
             yield
         finally:
             self._running.discard(name)
+            if self._shared is not None:
+                self._shared.release(shared_name, 0)
 
 
 def validate_key(key: str) -> str:

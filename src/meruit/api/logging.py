@@ -20,7 +20,7 @@ FIELDS = frozenset(
         "agent_id", "agent_run_id", "attempt", "benchmark_run_id", "bytes_in", "contract_id", "count", "criteria_id",
         "error", "event_id", "event_type", "host", "key_id", "method", "ms", "outcome_id", "port", "reason",
         "request_id", "role", "route", "status", "subject", "task_run_id", "tenant", "url_host", "version",
-        "webhook_id", "work_id",
+        "webhook_id", "work_id", "worker",
     }
 )  # fmt: skip
 """The fields of log lines. A field that could hold what a client sent must not be added."""

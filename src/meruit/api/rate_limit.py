@@ -8,6 +8,8 @@ import ipaddress
 import math
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Protocol
 
 import msgspec
 
@@ -25,17 +27,44 @@ IPV6_SITE_BITS = 64
 """A client with one IPv6 address usually has the whole network of this prefix."""
 
 
+class BucketTimes(Protocol):
+    """When buckets are full again, by name; for several processes, of which one at a time may hold a name."""
+
+    def hold(self, name: str) -> AbstractContextManager[None]:
+        """Let no other process change the name's time meanwhile."""
+        ...
+
+    def get(self, name: str) -> float | None:
+        """The time of a name; None where it is not known."""
+        ...
+
+    def put(self, name: str, time: float) -> None:
+        """Set the time of a name."""
+        ...
+
+
 class TokenBuckets:
     """Token buckets, one per name: `burst` at once, then `rate_per_minute`."""
 
-    def __init__(self, rate_per_minute: float, burst: int, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, rate_per_minute: float, burst: int, clock: Callable[[], float], shared: BucketTimes | None = None
+    ) -> None:
+        """With `shared`, several processes take from the same buckets."""
         self._interval = SECONDS_A_MINUTE / rate_per_minute
         self._depth = self._interval * burst
         self._clock = clock
-        self._full_at = LruCache[str, float](MAX_BUCKETS)
+        self._shared = shared
+        self._local = LruCache[str, float](MAX_BUCKETS)
+        self._full_at: BucketTimes | LruCache[str, float] = shared or self._local
 
     def take(self, name: str, tokens: int = 1) -> float:
         """Take tokens and return 0, or return the seconds until there are as many."""
+        if self._shared is None:
+            return self._take(name, tokens)
+        with self._shared.hold(name):
+            return self._take(name, tokens)
+
+    def _take(self, name: str, tokens: int) -> float:
         then, wait = self._next(name, tokens)
         if wait > 0:
             return wait
@@ -49,12 +78,15 @@ class TokenBuckets:
     def _next(self, name: str, tokens: int = 1) -> tuple[float, float]:
         """When the bucket is full after so many tokens are taken, and the seconds until they exist."""
         now = self._clock()
-        then = max(self._full_at.get(name) or now, now) + self._interval * tokens
+        # Never later than an empty bucket's: a time that another process wrote in part must not lock a key out.
+        full_at = min(self._full_at.get(name) or now, now + self._depth)
+        then = max(full_at, now) + self._interval * tokens
         wait = then - now - self._depth
         return then, wait if wait > _ROUNDING else 0.0
 
     def __len__(self) -> int:
-        return len(self._full_at)
+        """Buckets in this process's own memory."""
+        return len(self._local)
 
 
 # A full bucket must not be one token short because a sum of floats is a hair too large.
@@ -83,16 +115,20 @@ class Throttle:
         failure_burst: int = FAILURE_BURST,
         traffic: TrafficLimits = TrafficLimits(),  # noqa: B008 - frozen
         clock: Callable[[], float] = time.monotonic,
+        shared: Callable[[int], BucketTimes | None] = lambda _number: None,
     ) -> None:
-        self._keys = TokenBuckets(rate_per_minute, burst, clock)
-        self._addresses = TokenBuckets(failures_per_minute, failure_burst, clock)
+        """`shared` gives the times of each of the five kinds of buckets, where several processes share them."""
+        self._keys = TokenBuckets(rate_per_minute, burst, clock, shared(0))
+        self._addresses = TokenBuckets(failures_per_minute, failure_burst, clock, shared(1))
 
-        def buckets(rate: int | None, least: int) -> TokenBuckets | None:
-            return None if rate is None else TokenBuckets(rate, max(rate // BURSTS_A_MINUTE, least), clock)
+        def buckets(rate: int | None, least: int, number: int) -> TokenBuckets | None:
+            if rate is None:
+                return None
+            return TokenBuckets(rate, max(rate // BURSTS_A_MINUTE, least), clock, shared(number))
 
-        self._tenants = buckets(traffic.tenant_requests, 1)
-        self._key_bytes = buckets(traffic.key_bytes, traffic.burst_bytes)
-        self._tenant_bytes = buckets(traffic.tenant_bytes, traffic.burst_bytes)
+        self._tenants = buckets(traffic.tenant_requests, 1, 2)
+        self._key_bytes = buckets(traffic.key_bytes, traffic.burst_bytes, 3)
+        self._tenant_bytes = buckets(traffic.tenant_bytes, traffic.burst_bytes, 4)
 
     def admit(self, key_id: str, tenant: str = "") -> None:
         """Count one request of a key and its tenant; raises ApiProblem 429 when there were too many."""

@@ -2,9 +2,8 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import msgspec
 from sqlalchemy import Connection
@@ -48,6 +47,9 @@ from meruit.store.recorder import Write
 from meruit.store.store import Store
 from meruit.web.responses import Response
 
+if TYPE_CHECKING:
+    from meruit.api.processes.inheritance import WorkerProcess
+
 KEYLESS = "this machine"
 """The actor while no key exists."""
 
@@ -75,9 +77,7 @@ class Service(msgspec.Struct, frozen=True):
     """All settings as in force."""
     stopping: ShutdownSignal
     open_streams: OpenStreams
-    """Open event streams per key."""
-    open_exports: Counter[str]
-    """Exports under way per key."""
+    """Open event streams and exports per key."""
     integrity: StoreIntegrity
     """Whether the store agrees with its audit log."""
     witnessing: Witnessing
@@ -93,6 +93,8 @@ class Service(msgspec.Struct, frozen=True):
     """Serves the playgrounds."""
     usage_policy: UsagePolicy
     """When the token usage of a run counts as verified."""
+    process: "WorkerProcess | None" = None
+    """This process, where it is one of several workers."""
 
     async def read(self, query: Callable[[Connection], T]) -> T:
         """Run a query on a reader thread."""

@@ -122,7 +122,7 @@ def run(  # noqa: PLR0913 - one per setting
     """Serve until a signal or `stopping`. Calls `ready` with the URL; raises ServerFailed when it cannot start."""
     listener = bind_port(host, port) if listener is None else listener
     listener.listen(MAX_WAITING)
-    url = _url(host, listener)
+    url = url_of(host, listener)
     config = uvicorn.Config(
         app,
         http=_choose_protocol(trusted_proxies),
@@ -191,7 +191,8 @@ def _explain_listen_error(host: str, port: int, problem: Exception) -> str:
             return f"cannot listen on {host}, port {port}: {reason}; choose others with --host and --port"
 
 
-def _url(host: str, listener: socket.socket) -> str:
+def url_of(host: str, listener: socket.socket) -> str:
+    """The URL of a bound port."""
     name = f"[{host.strip('[]')}]" if ":" in host else host
     return f"http://{name}:{listener.getsockname()[1]}"
 

@@ -97,6 +97,11 @@ class Instruments:
         """All metrics in the text format of Prometheus."""
         return generate_latest(self.registry)
 
+    def exposition_for_sibling(self) -> bytes:
+        """The metrics of this process alone, without counts that it once read for all."""
+        self.agent_runs.clear()
+        return generate_latest(self.registry)
+
 
 class TelemetryMiddleware:
     """An ASGI app around the whole service, so that requests without a route are counted too."""

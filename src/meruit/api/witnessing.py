@@ -49,7 +49,7 @@ class WitnessStatus(Record, frozen=True):
 
 
 @dataclass(slots=True)
-class _Patience:
+class Patience:
     """When a witness is asked again."""
 
     size: int = 0
@@ -64,7 +64,7 @@ class Witnessing:
 
     witnesses: Sequence[KnownWitness]
     quorum: int
-    asked: dict[str, _Patience] = field(default_factory=dict)
+    asked: dict[str, Patience] = field(default_factory=dict)
     newest: int = 0
     """Entries that as many as the quorum have cosigned."""
     is_current: bool = False
@@ -81,7 +81,7 @@ class Witnessing:
 
     def statuses(self) -> list[WitnessStatus]:
         """What each witness answered last."""
-        known = {one.name: self.asked.get(one.name, _Patience()) for one in self.witnesses}
+        known = {one.name: self.asked.get(one.name, Patience()) for one in self.witnesses}
         return [WitnessStatus(name, one.size, one.code) for name, one in known.items()]
 
     def due(self, size: int, now: float) -> list[KnownWitness]:
@@ -89,18 +89,18 @@ class Witnessing:
         return [
             one
             for one in self.witnesses
-            if (asked := self.asked.setdefault(one.name, _Patience())).size < size and asked.not_before <= now
+            if (asked := self.asked.setdefault(one.name, Patience())).size < size and asked.not_before <= now
         ]
 
     def note(self, name: str, answer: Cosignature | WitnessRefusal, size: int, now: float) -> None:
         """Remember an answer about a log of this size."""
-        asked = self.asked.setdefault(name, _Patience())
+        asked = self.asked.setdefault(name, Patience())
         if isinstance(answer, WitnessRefusal):
             asked.code = answer.code
             asked.not_before = now + min(FIRST_WAIT_S * 2**asked.failures, MAX_WAIT_S)
             asked.failures = min(asked.failures + 1, 32)
         else:
-            self.asked[name] = _Patience(size=size, code="cosigned")
+            self.asked[name] = Patience(size=size, code="cosigned")
         reached = sorted((one.size for one in self.asked.values()), reverse=True)
         self.newest = reached[self.quorum - 1] if len(reached) >= self.quorum > 0 else 0
 

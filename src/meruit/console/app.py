@@ -2,10 +2,12 @@
 
 import pkgutil
 from collections.abc import Mapping
+from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from meruit.api.app import PageRoutes
+from meruit.api.processes.siblings import Topic
 from meruit.console import pages, session
 from meruit.console.background import BackgroundFigures
 from meruit.console.page import PAGE, Console, NavEntry, PageInfo, PageRequest, Toasts
@@ -21,14 +23,20 @@ from meruit.store.store import Store
 from meruit.web.app import RouteGroup
 from meruit.web.routing import Route
 
+if TYPE_CHECKING:
+    from meruit.api.processes.inheritance import WorkerProcess
+
 MAX_FORM_BYTES = 32 * 1024 * 1024
 """The largest form; a bundle to check may be large."""
 SECTIONS = ("Home", "Quality", "Agents", "Money", "Proof", "Service")
 """The parts of the menu, in their order."""
 
 
-def build_pages(store: Store, visitor: Caller | None = None) -> PageRoutes:
-    """The console of a service; with a `visitor`, everyone on this machine is that caller and none signs in."""
+def build_pages(store: Store, visitor: Caller | None = None, process: "WorkerProcess | None" = None) -> PageRoutes:
+    """The console of a service; with a `visitor`, everyone on this machine is that caller and none signs in.
+
+    One of several workers has a `process`.
+    """
     handlers = find_handlers()
     infos = tuple(info for one in handlers if (info := one.opt.get(PAGE)) is not None)
     environment = build_environment("meruit.console")
@@ -42,13 +50,13 @@ def build_pages(store: Store, visitor: Caller | None = None) -> PageRoutes:
     def render(template: str, values: Mapping[str, Any]) -> str:
         return environment.get_template(template).render(values)
 
-    tokens = FormTokens(store.surroundings.entropy)
+    tokens = FormTokens(store.surroundings.entropy, None if process is None else process.limits.secret)
     console = Console(
         render=render,
         tokens=tokens,
         pages=infos,
         visitor=visitor,
-        toasts=Toasts(),
+        toasts=_share_toasts(process),
         figures=BackgroundFigures(),
         answers=BackgroundFigures(),
     )
@@ -67,6 +75,14 @@ def build_pages(store: Store, visitor: Caller | None = None) -> PageRoutes:
         max_body_bytes=MAX_FORM_BYTES,
     )
     return PageRoutes(group=group, state={"console": console}, exception_handlers=no_route_handlers)
+
+
+def _share_toasts(process: "WorkerProcess | None") -> Toasts:
+    if process is None:
+        return Toasts()
+    toasts = Toasts(partial(process.siblings.tell, Topic.TOAST))
+    process.siblings.on(Topic.TOAST, toasts.hear)
+    return toasts
 
 
 def find_handlers() -> list[Route]:

@@ -8,6 +8,7 @@ from datetime import datetime, tzinfo
 from functools import wraps
 from typing import Any, cast
 
+import msgspec
 from starlette.datastructures import FormData
 
 from meruit.api.auth import PUBLIC, allow, is_same_site
@@ -159,19 +160,35 @@ class Toasts:
 
     MOST = 1_000
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[bytes], None] = lambda _content: None) -> None:
+        """`tell` sends what changed to other workers, for their `hear`: any of them may serve the next page."""
         self._said: dict[str, str] = {}
+        self._tell = tell
 
     def put(self, key: str, message: str) -> None:
         """Keep the message for the next page."""
+        self._keep(key, message)
+        self._tell(msgspec.json.encode((key, message)))
+
+    def hear(self, content: bytes) -> None:
+        """Keep or drop what another worker told."""
+        key, message = msgspec.json.decode(content, type=tuple[str, str])
+        self._keep(key, message)
+
+    def _keep(self, key: str, message: str) -> None:
         self._said.pop(key, None)
+        if not message:
+            return
         self._said[key] = message
         if len(self._said) > self.MOST:
             del self._said[next(iter(self._said))]
 
     def take(self, key: str) -> str:
         """The message, once; empty where there is none."""
-        return self._said.pop(key, "")
+        found = self._said.pop(key, "")
+        if found:
+            self._tell(msgspec.json.encode((key, "")))
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,12 @@ class FormTokens:
     """Issues and checks tokens. Each is different, so that compressed pages reveal nothing of them.
 
     A token of a session is made with the session's own secret, so that every process of a service accepts it. Without
-    a session there is one process on one machine, and its own secret is used.
+    a session, all workers are on one machine, and share a secret.
     """
 
-    def __init__(self, entropy: Callable[[int], bytes]) -> None:
+    def __init__(self, entropy: Callable[[int], bytes], shared_secret: bytes | None = None) -> None:
         self._entropy = entropy
-        self._own = entropy(32)
+        self._own = shared_secret or entropy(32)
 
     def issue(self, session: str | None) -> str:
         """A new token for a form of this session."""

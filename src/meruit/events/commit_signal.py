@@ -2,8 +2,12 @@
 
 import asyncio
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from meruit.store.recorder import CommitNotice, Recorder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class CommitSignal:
@@ -20,6 +24,10 @@ class CommitSignal:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._notification: asyncio.TimerHandle | None = None
         self._last_notify_at = 0.0
+        self._committed_here = 0
+        self._announced = 0
+        self.announce: Callable[[int], None] = lambda _newest: None
+        """Called with the newest event that this process committed, as often as readers are woken."""
 
     def listen(self) -> asyncio.AbstractEventLoop:
         """Receive commits from now on, in the running loop."""
@@ -34,7 +42,11 @@ class CommitSignal:
         if self._loop is not None and done.events > self.newest:
             # A closed loop runs no callbacks.
             with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self.advance_to, done.events)
+                self._loop.call_soon_threadsafe(self._advance_here, done.events)
+
+    def _advance_here(self, newest: int) -> None:
+        self._committed_here = max(newest, self._committed_here)
+        self.advance_to(newest)
 
     def advance_to(self, newest: int) -> None:
         """Wake all readers if this event is new."""
@@ -56,6 +68,9 @@ class CommitSignal:
         current, self.next_commit = self.next_commit, asyncio.Event()
         current.set()
         self.nudge.set()
+        if self._committed_here > self._announced:
+            self._announced = self._committed_here
+            self.announce(self._announced)
 
 
 async def first_of(*events: asyncio.Event, within_s: float) -> None:

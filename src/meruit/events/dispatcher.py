@@ -155,6 +155,14 @@ class Dispatcher:
                 self._report(problem)
             await first_of(stopping, within_s=self._pace.poll_s)
 
+    def announce_events(self, announce: Callable[[int], None]) -> None:
+        """Call `announce` with the number of the newest event after commits of this process."""
+        self._commit_signal.announce = announce
+
+    def notice_events(self, newest: int) -> None:
+        """Wake readers, because another process committed events up to this number. Needs `run` or `watch`."""
+        self._commit_signal.advance_to(newest)
+
     async def follow(
         self,
         tenant: str,

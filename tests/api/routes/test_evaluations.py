@@ -254,12 +254,15 @@ def test_exports_that_cannot_be_are_refused(desk: Desk, exported: str) -> None:
 
 
 def test_the_exports_of_a_key_are_limited(desk: Desk, exported: str) -> None:
-    counted = desk.deployment.service.open_exports
-    key = desk.operator.partition(".")[0]
-    counted[key] += MAX_OPEN_EXPORTS
+    counted = desk.deployment.service.open_streams
+    holder = f"export:{desk.operator.partition('.')[0]}"
+    others: list[dict[str, object]] = [{} for _ in range(MAX_OPEN_EXPORTS)]
+    for state in others:
+        counted.open_stream(holder, MAX_OPEN_EXPORTS, state)
     try:
         assert desk.refused("GET", "evaluations/nightly/export") == (429, "too_many_streams")
     finally:
-        counted[key] -= MAX_OPEN_EXPORTS
+        for state in others:
+            counted.on_request_end(state)
     assert desk.deployment.ask("GET", "/v1/evaluations/nightly/export", key=desk.operator).is_success
-    assert counted[key] == 0
+    assert counted[holder] == 0

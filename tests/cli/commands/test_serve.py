@@ -30,6 +30,7 @@ from tests.e2e.serving import (
 )
 
 from meruit.api import app as build
+from meruit.cli.commands.serve import ServeOptions, worker_command
 from meruit.errors import MeruitError
 from meruit.model.kinds import Tier
 from meruit.sandbox.selftest import NOT_INSTALLED, Examination
@@ -326,3 +327,42 @@ def test_two_services_share_one_data_directory_and_one_log(tmp_path: Path) -> No
                     receipt = client.get(f"/v1/outcomes/{answer['outcome_id']}/receipt").raise_for_status().json()
                     check_receipt(receipt, newest.key)
         assert (one.stop(), two.stop()) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (("--workers", "2"), "PostgreSQL"),
+        (("--workers", "2", "--database-url", NOWHERE, "--playgrounds"), "--playgrounds"),
+        (("--as-worker", "{}"), "--workers"),
+    ],
+)
+def test_several_workers_are_refused_where_they_cannot_work(run: Run, options: tuple[str, ...], named: str) -> None:
+    assert named in error_of(run, "serve", "--port", "0", *options)["message"]
+    assert not Path("meruit-data").exists()
+
+
+@pytest.mark.parametrize("count", ["0", "65", "-1", "many", "1.5"])
+def test_a_number_of_workers_that_cannot_be_is_refused(run: Run, count: str) -> None:
+    ended = run("serve", "--workers", count)
+    assert (ended.returncode, ended.stdout, "--workers" in ended.stderr) == (2, "", True)
+
+
+def test_only_the_first_worker_runs_agents_and_no_password_is_on_its_command_line() -> None:
+    options = ServeOptions(
+        host="::1",
+        port=0,
+        playgrounds=True,
+        public_url="https://a.example",
+        agents=("m:one", "m:two"),
+        workers=3,
+        config="c.yaml",
+        allow_python_full=True,
+        as_json=True,
+    )
+    first, second = (worker_command(options, Location(Path("d"), NOWHERE), index) for index in (0, 1))
+    assert [part for part in first if part.startswith("m:")] == ["m:one", "m:two"]
+    assert [part for part in first if part not in second] == ["--agents", "m:one", "--agents", "m:two"]
+    assert PASSWORD not in " ".join(first)
+    assert {"--no-playgrounds", "--allow-python-full", "c.yaml", "https://a.example", "::1", "d"} <= {*second}
+    assert second[-1] == "--as-worker"

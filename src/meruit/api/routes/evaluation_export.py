@@ -9,7 +9,7 @@ from meruit.api.auth import READERS
 from meruit.api.listing import invalid_field
 from meruit.api.request import ApiRequest
 from meruit.api.wire.evaluations import EvaluationPath
-from meruit.errors import ApiProblem, UnknownName
+from meruit.errors import UnknownName
 from meruit.evaluations.export import EvaluationExport
 from meruit.evaluations.reader import Evaluations
 from meruit.registry import Exporter, exporters
@@ -45,9 +45,8 @@ async def export_evaluation(
     evaluation: EvaluationPath, request: ApiRequest, format_name: FormatQuery = "jsonl"
 ) -> Stream:
     """Export an evaluation with all its cases as one file. An error on the way breaks the connection off."""
-    open_exports, key = request.service.open_exports, request.caller.key_id
-    if open_exports[key] >= MAX_OPEN_EXPORTS:
-        raise ApiProblem(429, "too_many_streams", f"a key may have {MAX_OPEN_EXPORTS} open exports; close one first")
+    holder = f"export:{request.caller.key_id}"
+    request.service.open_streams.open_stream(holder, MAX_OPEN_EXPORTS, request.scope["state"])
     exporter = _find_format(format_name)
     reader = Evaluations(request.service.store, request.caller.tenant)
     # One thread for all of it: a connection of SQLite belongs to the thread that opened it.
@@ -63,14 +62,12 @@ async def export_evaluation(
         raise
 
     async def send() -> AsyncIterator[bytes]:
-        open_exports[key] += 1
         try:
             piece = first
             while piece:
                 yield piece
                 piece = await asked(thread, next, pieces, b"")
         finally:
-            open_exports[key] -= 1
             thread.submit(pieces.close)
             thread.shutdown(wait=False)
 

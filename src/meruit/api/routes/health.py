@@ -8,6 +8,7 @@ from meruit import __version__
 from meruit.api.auth import PUBLIC, READERS
 from meruit.api.direct_routes import DirectRequest, DirectRoute
 from meruit.api.integrity import IntegrityState
+from meruit.api.processes.exposition import gather_expositions
 from meruit.api.request import ApiRequest, EncodedReply, Service
 from meruit.api.wire.common import json_response
 from meruit.api.witnessing import WitnessedState
@@ -96,4 +97,7 @@ async def read_metrics(request: ApiRequest) -> Response[bytes]:
         service.instruments.agent_runs.clear()
         for (tenant, state), count in standing.items():
             service.instruments.agent_runs.labels(state.value, tenant).set(count)
-    return Response(service.instruments.exposition(), media_type=PROMETHEUS)
+    exposition = service.instruments.exposition()
+    if service.process is not None:
+        exposition = await gather_expositions(service.process, exposition)
+    return Response(exposition, media_type=PROMETHEUS)

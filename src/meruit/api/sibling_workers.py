@@ -1,0 +1,63 @@
+"""What a worker tells its siblings about: new events, changed keys, what the checks of the first worker found."""
+
+import msgspec
+
+from meruit.api.integrity import IntegrityState
+from meruit.api.processes.inheritance import WorkerProcess
+from meruit.api.processes.siblings import Topic
+from meruit.api.request import Service
+from meruit.api.witnessing import Patience
+from meruit.audit.check import LogProblem
+from meruit.events.commit_signal import first_of
+
+CHECKS_S = 2.0
+"""How often the first worker tells what its checks found; a worker that was replaced knows it then."""
+MAX_PROBLEMS = 20
+"""Most contradictions that siblings show."""
+
+
+class CheckedState(msgspec.Struct, frozen=True):
+    """What the checks of the store have found, as `/health` and the console show it."""
+
+    audit: IntegrityState
+    problems: list[LogProblem]
+    witnesses: dict[str, Patience]
+    witnessed: int
+    is_current: bool
+
+
+def share_with_siblings(service: Service, process: WorkerProcess) -> None:
+    """Tell the siblings what happens here, and hear what they tell."""
+    siblings = process.siblings
+    service.dispatcher.announce_events(lambda newest: siblings.tell(Topic.EVENTS, b"%d" % newest))
+    service.authenticator.announce = lambda: siblings.tell(Topic.KEYS)
+    siblings.on(Topic.EVENTS, lambda content: service.dispatcher.notice_events(int(content)))
+    siblings.on(Topic.KEYS, lambda _content: service.authenticator.forget_keys())
+    siblings.on(Topic.CHECKS, lambda content: _take_over(service, content))
+    siblings.on_metrics(service.instruments.exposition_for_sibling)
+    siblings.listen()
+
+
+async def tell_checks(service: Service, process: WorkerProcess) -> None:
+    """Tell the siblings every few seconds what the checks found, until the service ends."""
+    while not service.ended.is_set():
+        process.siblings.tell(Topic.CHECKS, msgspec.json.encode(_checked(service)))
+        await first_of(service.ended, within_s=CHECKS_S)
+
+
+def _checked(service: Service) -> CheckedState:
+    integrity, witnessing = service.integrity, service.witnessing
+    return CheckedState(
+        audit=integrity.state,
+        problems=integrity.problems[:MAX_PROBLEMS],
+        witnesses=witnessing.asked,
+        witnessed=witnessing.newest,
+        is_current=witnessing.is_current,
+    )
+
+
+def _take_over(service: Service, content: bytes) -> None:
+    found = msgspec.json.decode(content, type=CheckedState)
+    integrity, witnessing = service.integrity, service.witnessing
+    integrity.state, integrity.problems = found.audit, found.problems
+    witnessing.asked, witnessing.newest, witnessing.is_current = found.witnesses, found.witnessed, found.is_current

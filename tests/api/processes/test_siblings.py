@@ -1,0 +1,70 @@
+"""Messages between workers."""
+
+import asyncio
+import os
+import socket
+
+from meruit.api.processes import siblings
+from meruit.api.processes.siblings import MAX_MESSAGE, Siblings, Topic
+
+
+def _family(count: int) -> list[Siblings]:
+    pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(count)]
+    return [Siblings(number, inbox, [tx for _, tx in pairs]) for number, (inbox, _) in enumerate(pairs)]
+
+
+def _close(family: list[Siblings]) -> None:
+    for one in family:
+        one._inbox.close()
+    for outbox in family[0]._outboxes:
+        outbox.close()
+
+
+def test_a_message_reaches_every_other_worker() -> None:
+    async def check() -> None:
+        family = _family(3)
+        heard: list[tuple[int, bytes]] = []
+        done = asyncio.Event()
+        for one in family:
+
+            def note(content: bytes, number: int = one.index) -> None:
+                heard.append((number, content))
+                if len(heard) == 4:
+                    done.set()
+
+            one.on(Topic.EVENTS, note)
+            one.listen()
+        # Without a handler, and too long to send: neither disturbs the others.
+        family[0].tell(Topic.KEYS)
+        family[0].tell(Topic.EVENTS, b"x" * MAX_MESSAGE)
+        family[0].tell(Topic.EVENTS, b"12")
+        family[2].tell(Topic.EVENTS, b"1 3")
+        await asyncio.wait_for(done.wait(), 30)
+        assert sorted(heard) == [(0, b"1 3"), (1, b"1 3"), (1, b"12"), (2, b"12")]
+        for one in family:
+            await one.close()
+        _close(family)
+
+    asyncio.run(check())
+
+
+def test_metrics_of_any_size_are_gathered_and_a_silent_worker_is_none(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(siblings, "ANSWER_S", 0.3)
+
+    async def check() -> None:
+        family = _family(4)
+        large = os.urandom(3_000_000)
+        family[1].on_metrics(lambda: large)
+        # The third never listens; the fourth has nothing to say.
+        for one in (family[0], family[1], family[3]):
+            one.listen()
+        assert await family[0].ask_metrics() == {1: large, 2: None, 3: None}
+        # Questions that nobody reads fill the socket, and are then dropped at once.
+        family[2]._inbox.close()
+        assert await family[0].ask_metrics() == {1: large, 2: None, 3: None}
+        family[0].tell(Topic.KEYS)
+        for one in (family[0], family[1], family[3]):
+            await one.close()
+        _close(family)
+
+    asyncio.run(check())
