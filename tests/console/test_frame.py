@@ -96,14 +96,14 @@ def test_a_message_is_shown_once() -> None:
 
 
 def test_a_message_is_shown_once_by_several_workers() -> None:
-    told: list[bytes] = []
-    first, second = Toasts(told.append), Toasts()
+    sent: list[bytes] = []
+    first, second = Toasts(sent.append), Toasts()
     first.put("a", "Released.")
-    second.hear(told.pop())
+    second.receive(sent.pop())
     assert (first.take("a"), second.take("a")) == ("Released.", "Released.")
     second.put("a", "Released.")
-    second.hear(told.pop())
-    assert (second.take("a"), told) == ("", [])
+    second.receive(sent.pop())
+    assert (second.take("a"), sent) == ("", [])
 
 
 def test_an_id_in_the_search_leads_to_its_page(reader: SignIn) -> None:

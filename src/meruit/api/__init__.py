@@ -13,7 +13,7 @@ Read in this order:
 - problems.py - errors as RFC 9457 problems; openapi.py - the description of the API
 - telemetry.py - request ids, metrics; logging.py - JSON log lines
 - server.py - uvicorn, start and shutdown; http_protocol.py and http_limits.py - limits of a connection
-- processes/ - several workers on one address; sibling_workers.py - what they tell each other
+- processes/ - several workers on one address; sibling_workers.py - what they send each other
 - playground_host.py - the playgrounds that this process serves
 - db_threads.py - threads for reads
 """

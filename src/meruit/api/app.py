@@ -435,19 +435,19 @@ def _choose_lifespan(service: Service, *, working: bool) -> Lifespan:
 
 
 def _as_worker(service: Service, process: "WorkerProcess", inner: Lifespan) -> Lifespan:
-    from meruit.api.sibling_workers import share_with_siblings, tell_checks
+    from meruit.api.sibling_workers import send_checks, share_with_siblings
 
     @asynccontextmanager
     async def run_with_siblings(app: WebApp) -> AsyncIterator[None]:
         async with inner(app):
             share_with_siblings(service, process)
-            telling = asyncio.create_task(tell_checks(service, process)) if process.is_first else None
+            sending = asyncio.create_task(send_checks(service, process)) if process.is_first else None
             try:
                 yield
             finally:
                 service.ended.set()
-                if telling is not None:
-                    await telling
+                if sending is not None:
+                    await sending
                 await process.siblings.close()
 
     return run_with_siblings

@@ -1,4 +1,4 @@
-"""What a worker tells its siblings about: new events, changed keys, what the checks of the first worker found."""
+"""What a worker sends its siblings: new events, changed keys, what the checks of the first worker found."""
 
 import msgspec
 
@@ -11,7 +11,7 @@ from meruit.audit.check import LogProblem
 from meruit.events.commit_signal import first_of
 
 CHECKS_S = 2.0
-"""How often the first worker tells what its checks found; a worker that was replaced knows it then."""
+"""How often the first worker sends what its checks found; a worker that was replaced knows it then."""
 MAX_PROBLEMS = 20
 """Most contradictions that siblings show."""
 
@@ -27,10 +27,10 @@ class CheckedState(msgspec.Struct, frozen=True):
 
 
 def share_with_siblings(service: Service, process: WorkerProcess) -> None:
-    """Tell the siblings what happens here, and hear what they tell."""
+    """Send the siblings what happens here, and apply what they send."""
     siblings = process.siblings
-    service.dispatcher.announce_events(lambda newest: siblings.tell(Topic.EVENTS, b"%d" % newest))
-    service.authenticator.announce = lambda: siblings.tell(Topic.KEYS)
+    service.dispatcher.announce_events(lambda newest: siblings.send(Topic.EVENTS, b"%d" % newest))
+    service.authenticator.announce = lambda: siblings.send(Topic.KEYS)
     siblings.on(Topic.EVENTS, lambda content: service.dispatcher.notice_events(int(content)))
     siblings.on(Topic.KEYS, lambda _content: service.authenticator.forget_keys())
     siblings.on(Topic.CHECKS, lambda content: _take_over(service, content))
@@ -38,10 +38,10 @@ def share_with_siblings(service: Service, process: WorkerProcess) -> None:
     siblings.listen()
 
 
-async def tell_checks(service: Service, process: WorkerProcess) -> None:
-    """Tell the siblings every few seconds what the checks found, until the service ends."""
+async def send_checks(service: Service, process: WorkerProcess) -> None:
+    """Send the siblings every few seconds what the checks found, until the service ends."""
     while not service.ended.is_set():
-        process.siblings.tell(Topic.CHECKS, msgspec.json.encode(_checked(service)))
+        process.siblings.send(Topic.CHECKS, msgspec.json.encode(_checked(service)))
         await first_of(service.ended, within_s=CHECKS_S)
 
 

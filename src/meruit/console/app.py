@@ -80,8 +80,8 @@ def build_pages(store: Store, visitor: Caller | None = None, process: "WorkerPro
 def _share_toasts(process: "WorkerProcess | None") -> Toasts:
     if process is None:
         return Toasts()
-    toasts = Toasts(partial(process.siblings.tell, Topic.TOAST))
-    process.siblings.on(Topic.TOAST, toasts.hear)
+    toasts = Toasts(partial(process.siblings.send, Topic.TOAST))
+    process.siblings.on(Topic.TOAST, toasts.receive)
     return toasts
 
 

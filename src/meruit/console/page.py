@@ -160,34 +160,34 @@ class Toasts:
 
     MOST = 1_000
 
-    def __init__(self, tell: Callable[[bytes], None] = lambda _content: None) -> None:
-        """`tell` sends what changed to other workers, for their `hear`: any of them may serve the next page."""
-        self._said: dict[str, str] = {}
-        self._tell = tell
+    def __init__(self, send: Callable[[bytes], None] = lambda _content: None) -> None:
+        """`send` sends changes to other workers, for their `receive`: any of them may serve the next page."""
+        self._messages: dict[str, str] = {}
+        self._send = send
 
     def put(self, key: str, message: str) -> None:
         """Keep the message for the next page."""
         self._keep(key, message)
-        self._tell(msgspec.json.encode((key, message)))
+        self._send(msgspec.json.encode((key, message)))
 
-    def hear(self, content: bytes) -> None:
-        """Keep or drop what another worker told."""
+    def receive(self, content: bytes) -> None:
+        """Keep or drop a message that another worker sent."""
         key, message = msgspec.json.decode(content, type=tuple[str, str])
         self._keep(key, message)
 
     def _keep(self, key: str, message: str) -> None:
-        self._said.pop(key, None)
+        self._messages.pop(key, None)
         if not message:
             return
-        self._said[key] = message
-        if len(self._said) > self.MOST:
-            del self._said[next(iter(self._said))]
+        self._messages[key] = message
+        if len(self._messages) > self.MOST:
+            del self._messages[next(iter(self._messages))]
 
     def take(self, key: str) -> str:
         """The message, once; empty where there is none."""
-        found = self._said.pop(key, "")
+        found = self._messages.pop(key, "")
         if found:
-            self._tell(msgspec.json.encode((key, "")))
+            self._send(msgspec.json.encode((key, "")))
         return found
 
 

@@ -85,7 +85,7 @@ class Conclusions(Generic[T]):
 # Compared by identity: callers keep what belongs to one, and find it for every work.
 @dataclass(frozen=True, slots=True, eq=False)
 class NumberlessConclusion(Generic[T]):
-    """What follows from some evidence, whatever its numbers are as long as they meet the same criteria."""
+    """What follows from some evidence, for any numbers that meet the same criteria."""
 
     template: ResultTemplate
     """Which lacks the numbers."""

@@ -30,7 +30,7 @@ class JudgedLabel(Record, frozen=True):
     judged: bool | None
     """None where the judge did not decide."""
     labelled: bool | None
-    """None where people cannot tell, or contradict each other."""
+    """None where people did not decide, or contradict each other."""
     probability: float = 1.0
     """Of being drawn and labelled."""
     tags: Mapping[str, str] = {}
@@ -83,7 +83,7 @@ class Calibration(Record, frozen=True):
     undecided: int
     """Labelled cases that the judge did not decide."""
     cannot_tell: int
-    """Cases of which people cannot tell, or on which they contradict each other."""
+    """Cases that people did not decide, or on which they contradict each other."""
 
 
 class DriftWindow(Record, frozen=True):

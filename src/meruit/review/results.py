@@ -52,7 +52,7 @@ class CorrectedRate(Record, frozen=True):
     """By the judge's rates on these labels, after Rogan and Gladen."""
     calibration: Calibration
     bounds: Bounds | None = None
-    """The estimate for the cases at hand if every case of which people cannot tell were not met, and if it were met."""
+    """The estimate for the cases at hand if every undecided case were not met, and if it were met."""
     bounds_interval: ConfidenceInterval | None = None
     """From the lower end of the interval of the low bound to the upper end of that of the high one."""
 
@@ -414,7 +414,7 @@ def _find_judged_labels(
 def _rate_cases(
     cases: Iterable[CaseSummary], truths: Truths, position: int | None, cannot_tell: float | None = None
 ) -> list[RatedCase]:
-    """The cases for the estimator; those of which people cannot tell are left out of the labels, or get a value."""
+    """The cases for the estimator; those that people did not decide are left out of the labels, or get a value."""
     drawn = {key: one for key, one in truths.items() if one.drawn}
     decided: dict[str, list[bool]] = {}
     for one in drawn.values():

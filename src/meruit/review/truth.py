@@ -10,7 +10,7 @@ class CaseLabels(Record, frozen=True):
     """All that people say of one case."""
 
     answers: Mapping[str, bool | None]
-    """Whether each labeller says that it is met; None for cannot tell."""
+    """Whether each labeller says that it is met; None for CANNOT_TELL."""
     drawn: bool
     """Whether chance put it in a queue; only then it estimates."""
     probability: float = 1.0
@@ -21,24 +21,24 @@ class CaseLabels(Record, frozen=True):
 
     @property
     def truth(self) -> bool | None:
-        """What most people say; None where they cannot tell or are evenly divided."""
+        """What most people say; None where none decided or they are evenly divided."""
         return decide_truth(self.answers.values())
 
 
 def decide_truth(answers: Iterable[bool | None]) -> bool | None:
-    """What most say of those who can tell; None where no one can, or as many say one thing as the other."""
+    """What most of those who decided say; None where none did, or they are evenly divided."""
     sides = [answer for answer in answers if answer is not None]
     met = sum(sides)
     return None if 2 * met == len(sides) else 2 * met > len(sides)
 
 
 def answer_of(terms: ReviewTerms, choice: str) -> bool | None:
-    """Whether a choice means that the criterion is met; None for cannot tell."""
+    """Whether a choice means that the criterion is met; None for CANNOT_TELL."""
     return next((one.meets for one in terms.choices if one.name == choice), None)
 
 
 def ratings_of(labels: Iterable[Label]) -> list[dict[str, str]]:
-    """For each case the choice of each labeller, without those who cannot tell; for agreement."""
+    """For each case the choice of each labeller who decided; for agreement."""
     found: dict[int, dict[str, str]] = {}
     for label in labels:
         case = found.setdefault(label.number, {})

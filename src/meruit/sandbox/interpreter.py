@@ -180,7 +180,7 @@ class Interpreter:
         )
 
     def _ask(self, code: str, context: bytes, timeout_ms: int) -> str | None:
-        """Run a call by the wire; None where only the library can tell how it ends."""
+        """Run a call by the wire; None where only the library can run it to its end."""
         wire, scripts = self._prepare(timeout_ms), _MEASURE if context else _LOAD
         self._used = True
         self._calls += 1

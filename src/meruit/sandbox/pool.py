@@ -34,7 +34,7 @@ class Worker(Protocol):
         """Remove all traces of the last call, and prepare for the next."""
 
     def serve(self, code: str, context: bytes, timeout_ms: int) -> Metrics | None:
-        """Run a call in any thread, starting no process; None where only `run` can tell how it ends."""
+        """Run a call in any thread, starting no process; None where only `run` can run it to its end."""
 
     def clear(self) -> None:
         """Renew in any thread, starting no process; raises where the worker is of no more use."""

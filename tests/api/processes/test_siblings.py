@@ -35,10 +35,10 @@ def test_a_message_reaches_every_other_worker() -> None:
             one.on(Topic.EVENTS, note)
             one.listen()
         # Without a handler, and too long to send: neither disturbs the others.
-        family[0].tell(Topic.KEYS)
-        family[0].tell(Topic.EVENTS, b"x" * MAX_MESSAGE)
-        family[0].tell(Topic.EVENTS, b"12")
-        family[2].tell(Topic.EVENTS, b"1 3")
+        family[0].send(Topic.KEYS)
+        family[0].send(Topic.EVENTS, b"x" * MAX_MESSAGE)
+        family[0].send(Topic.EVENTS, b"12")
+        family[2].send(Topic.EVENTS, b"1 3")
         await asyncio.wait_for(done.wait(), 30)
         assert sorted(heard) == [(0, b"1 3"), (1, b"1 3"), (1, b"12"), (2, b"12")]
         for one in family:
@@ -62,7 +62,7 @@ def test_metrics_of_any_size_are_gathered_and_a_silent_worker_is_none(monkeypatc
         # Questions that nobody reads fill the socket, and are then dropped at once.
         family[2]._inbox.close()
         assert await family[0].ask_metrics() == {1: large, 2: None, 3: None}
-        family[0].tell(Topic.KEYS)
+        family[0].send(Topic.KEYS)
         for one in (family[0], family[1], family[3]):
             await one.close()
         _close(family)

@@ -41,7 +41,7 @@ class Inheritance(msgspec.Struct, frozen=True):
 
 
 class WorkerProcess:
-    """One worker of a service: how it is told apart, and what it shares with the others."""
+    """One worker of a service: its number, and what it shares with the others."""
 
     def __init__(
         self, *, index: int, listener: socket.socket, control: socket.socket, siblings: Siblings, limits: SharedLimits

@@ -78,7 +78,7 @@ class SharedLimits:
         fcntl.lockf(self.descriptor, fcntl.LOCK_UN, 1, (int.from_bytes(self.digest(name)[:7]) << _SLOT_BITS) + slot)
 
     def digest(self, name: str) -> bytes:
-        """What stands for a name; with the secret, so that nobody can choose names that share a row."""
+        """What stands for a name; with the secret, so that no client can choose names that share a row."""
         return blake2b(name.encode("utf-8", "surrogatepass"), key=self.secret, digest_size=_NAME_BYTES).digest()
 
     @property

@@ -62,7 +62,7 @@ class Siblings:
         """Answer with this text when a sibling asks for the metrics."""
         self._answer_metrics = answer
 
-    def tell(self, topic: Topic, content: bytes = b"") -> None:
+    def send(self, topic: Topic, content: bytes = b"") -> None:
         """Send a message to all siblings; may be called from any thread."""
         message = topic.encode() + b" " + content
         if len(message) > MAX_MESSAGE:

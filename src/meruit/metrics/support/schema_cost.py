@@ -187,7 +187,7 @@ class SchemaGraph:
         return [place for part in self.spread(start).parts for place in part.place.below()]
 
     def light_bytes(self) -> int:
-        """How long a document may be that is always within the limit, whatever it holds; 0 where that is not known."""
+        """How long a document may be that is always within the limit, with any content; 0 where that is not known."""
         return 0 if self.rate is None else ALLOWED.units // max(1, self.rate.own + self.rate.text)
 
     def affords(self, document: Any, written: bytes, limit: ValidationCost = ALLOWED) -> bool:
