@@ -13,7 +13,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
 from meruit import SuccessCriteria, VerificationEngine
-from meruit.errors import MeruitError, StoreError
+from meruit.errors import EvidenceDamaged, MeruitError
 from meruit.model.access import Scope
 from meruit.model.canonical import digest
 from meruit.model.outcome import Labels, OutcomeRecord
@@ -135,12 +135,12 @@ def test_nobody_has_no_work(store: Store) -> None:
         assert list(batches.works(connection, "default", ["nobody"], store.blobs)) == []
 
 
-def test_evidence_that_cannot_be_read_is_told(store: Store) -> None:
+def test_evidence_that_is_gone_ends_the_export(store: Store) -> None:
     put(store, {"text": "x" * 100_000}, criteria_of(WORDS))
     for file in (store.database.location.folder / "blobs").rglob("*"):
         if file.is_file():
             file.unlink()
-    with pytest.raises(StoreError, match="cannot be read"):
+    with pytest.raises(EvidenceDamaged):
         lines(store)
 
 

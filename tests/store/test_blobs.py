@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.outcomes.making import outcome, recorded
 
-from meruit.errors import StoreError
+from meruit.errors import EvidenceDamaged, StoreError
 from meruit.model.access import Scope
 from meruit.outcomes.store import read as outcomes
 from meruit.outcomes.store.write import NewOutcome
@@ -66,7 +66,7 @@ def test_a_damaged_file_is_noticed(large: tuple[Store, NewOutcome, Path]) -> Non
 def test_a_lost_file_is_noticed(large: tuple[Store, NewOutcome, Path]) -> None:
     store, new, file = large
     file.unlink()
-    with pytest.raises(StoreError, match="No such"):
+    with pytest.raises(EvidenceDamaged, match=new.output.address):
         read(store, new)
 
 

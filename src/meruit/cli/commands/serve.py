@@ -65,7 +65,9 @@ if TYPE_CHECKING:
     metavar="N",
     help="Processes that serve the address together. More than one needs PostgreSQL, and serves no playgrounds.",
 )
-@click.option("--as-worker", "inherited", hidden=True, help="What a worker inherits; its parent sets it.")
+@click.option(
+    "--as-worker", "inherited", hidden=True, metavar="JSON", help="What a worker inherits; its parent sets it."
+)
 @store_options
 @config_option
 @python_full_option
