@@ -5,8 +5,9 @@ from urllib.parse import parse_qsl
 import pytest
 
 from meruit.console.query import Choice, Filter, Query
-from meruit.console.table import FILE_ROWS, Column, Table
-from meruit.store.sorting import ListOrder, SortedPage
+from meruit.console.table import Column, Table
+from meruit.store.database import MAX_PAGE
+from meruit.store.sorting import MAX_SORTED_PAGE, ListOrder, SortedPage
 
 HERE = Query("/cases", (("verdict", "fail"), ("tag", "a b"), ("before", "7")))
 COLUMNS = (
@@ -93,11 +94,11 @@ def test_the_order_of_a_list_comes_from_its_address() -> None:
     columns = [Column("name", "Name"), Column("size", "Size", sortable=True)]
     tables = [
         Table.of(Query("/things", tuple(parse_qsl(asked))), "Rows", columns)
-        for asked in ("", "sort=name", "sort=-size&after=x", "sort=size&format=csv")
+        for asked in ("", "sort=name", "sort=-size&after=x", "sort=size&format=csv", "format=csv")
     ]
     assert [table.order for table in tables] == [
-        *(None, None, ListOrder("size", True, "x"), ListOrder("size", False)),
+        *(None, None, ListOrder("size", True, "x"), ListOrder("size", False), None),
     ]
-    assert [table.limit(20) for table in tables] == [20, 20, 20, FILE_ROWS]
+    assert [table.limit(20) for table in tables] == [20, 20, 20, MAX_SORTED_PAGE, MAX_PAGE]
     turned = [tables[2].following(SortedPage([], next_one)) for next_one in (None, "y")]
     assert [None if one is None else str(one) for one in turned] == [None, "/things?sort=-size&after=y"]

@@ -14,6 +14,7 @@ Read in this order:
 - telemetry.py - request ids, metrics; logging.py - JSON log lines
 - server.py - uvicorn, start and shutdown; http_protocol.py and http_limits.py - limits of a connection
 - processes/ - several workers on one address; sibling_workers.py - what they send each other
+- listing.py - what lists share; file_stream.py - whole lists and exports, sent while they are read
 - playground_host.py - the playgrounds that this process serves
 - db_threads.py - threads for reads
 """

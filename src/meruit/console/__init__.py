@@ -23,7 +23,7 @@ A parameter of the path is annotated `FromPath[str]`.
 An act is a post: `@action("/things/{thing_id:str}/close")`, whose form must hold `{{ ui.csrf(request) }}`. Its dialog
 is a page whose template extends dialog.html, linked with `data-dialog`.
 A list reads its filters with `Query.of(request)` and its columns with `Table.of(...)`; a page whose
-`table.file` is not None replies with `table_response`, as CSV or XLSX.
+`table.file` is not None replies with `stream_table` and `table.read_all`, the whole list as CSV or XLSX.
 A page that changes by itself passes `live=Live(types=..., subject=...)` to `show`.
 
 tests/console walks every page that is linked from another, in both themes, on a phone, and as every role.

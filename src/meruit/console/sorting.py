@@ -7,25 +7,19 @@ from sqlalchemy import Connection
 
 from meruit.console.background import Computing, Progress
 from meruit.console.page import PageRequest
-from meruit.console.query import Query
-from meruit.console.table import FORMAT
-from meruit.store.sorting import SortedPage
+from meruit.console.table import Table, read_once
 
 T = TypeVar("T")
 
 
-async def sort_beside(
-    request: PageRequest, query: Query, read: Callable[[Connection], SortedPage[T]]
-) -> SortedPage[T] | Computing:
-    """A page of a sorted list; a file waits for it."""
+async def read_beside(request: PageRequest, table: Table, read: Callable[[Connection, Table], T]) -> T | Computing:
+    """A page of a list: read at once in its usual order, beside the request where the reader chose another one."""
     service, caller = request.service, request.caller
+    if table.order is None:
+        return await service.read(lambda connection: read(connection, table))
 
-    def compute(_: Progress) -> SortedPage[T]:
-        with service.store.database.reading() as connection:
-            return read(connection)
+    def compute(_: Progress) -> T:
+        return read_once(service.store, read, table)
 
-    key = ("sorted", service.store.signer.vkey, caller.scope, str(query))
-    figures = request.console.figures
-    if query.get(FORMAT):
-        return await figures.wait_for(key, compute, changing=True)
-    return await figures.ask(key, compute, changing=True)
+    key = ("sorted", service.store.signer.vkey, caller.scope, str(table.query))
+    return await request.console.figures.ask(key, compute, changing=True)

@@ -1,17 +1,20 @@
 """Tables of lists: which columns there are, which are shown, and how they are sorted."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
+
+from sqlalchemy import Connection
 
 from meruit.api.listing import ListFormat
 from meruit.console.query import Query
-from meruit.store.sorting import ListOrder, SortedPage
+from meruit.store.database import MAX_PAGE
+from meruit.store.sorting import MAX_SORTED_PAGE, ListOrder, SortedPage
+from meruit.store.store import Store
 
 T = TypeVar("T")
+Read = TypeVar("Read")
 COLUMNS, SORT, FORMAT = "columns", "sort", "format"
-FILE_ROWS = 500
-"""Rows of a list that one file holds."""
 AFTER = "after"
 
 
@@ -72,8 +75,22 @@ class Table:
         return ListOrder(self.sort, self.descending, self.query.get(AFTER)) if self.is_sorted else None
 
     def limit(self, usual: int) -> int:
-        """How many rows to read: those of a page or of a file."""
-        return usual if self.file is None else FILE_ROWS
+        """How many rows to read at once: those of a page; for a file more."""
+        if self.file is None:
+            return usual
+        return MAX_PAGE if self.order is None else MAX_SORTED_PAGE
+
+    def turn(self, query: Query) -> Self:
+        """The same table at another page."""
+        return replace(self, query=query)
+
+    def read_all(self, read: Callable[[Self], tuple[Iterable[T], Query | None]]) -> Iterator[T]:
+        """Every row of the list, read a page at a time; `read` gives the rows of a page, and the next page."""
+        table: Self | None = self
+        while table is not None:
+            entries, following = read(table)
+            yield from entries
+            table = None if following is None else table.turn(following)
 
     def following(self, found: SortedPage[Any]) -> Query | None:
         """The page behind this one, of a list that the database sorted."""
@@ -88,6 +105,10 @@ class Table:
         known = [(found, row) for row in rows if (found := value(row)) is not None]
         unknown = [row for row in rows if value(row) is None]
         return [row for _, row in sorted(known, key=lambda one: one[0], reverse=self.descending)] + unknown
+
+    def before(self, cursor: int | None) -> Query | None:
+        """The page of what is older than a cursor; None where nothing is."""
+        return None if cursor is None else self.query.turn("before", cursor)
 
     def has(self, key: str) -> bool:
         """Whether a column is shown."""
@@ -118,3 +139,9 @@ class Table:
         """The format of the file that is asked for; None for a page."""
         asked = self.query.get(FORMAT)
         return ListFormat(asked) if asked in (ListFormat.CSV, ListFormat.XLSX) else None
+
+
+def read_once(store: Store, read: Callable[[Connection, Table], Read], table: Table) -> Read:
+    """Read a page in a transaction of its own: a long file must not hold one open."""
+    with store.database.reading() as connection:
+        return read(connection, table)

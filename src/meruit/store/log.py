@@ -11,6 +11,7 @@ from meruit.log.key_chain import KeyProof
 from meruit.log.merkle import consistency_proof, inclusion_proof
 from meruit.store import tables
 from meruit.store.log_tiles import Tiles
+from meruit.store.paging import ListPage
 from meruit.store.transaction import WriteTransaction
 
 MAX_SEARCHED = 50_000
@@ -75,8 +76,8 @@ def newest_checkpoints(connection: Connection, limit: int) -> list[SignedCheckpo
     return [SignedCheckpoint(row.size, row.note) for row in rows]
 
 
-def page(connection: Connection, tenant: str, *, before: int | None = None, limit: int = 50) -> list[LogLeaf]:
-    """The newest entries of a tenant; at most MAX_SEARCHED entries of all tenants are looked at."""
+def page(connection: Connection, tenant: str, *, before: int | None = None, limit: int = 50) -> ListPage[LogLeaf]:
+    """The newest entries of a tenant; at most MAX_SEARCHED entries of all tenants are looked at for each page."""
     table = tables.log_leaves
     end = log_size(connection) if before is None else before
     # Not by the index of contracts, which would sort all entries of the tenant: by the order that they are in.
@@ -85,7 +86,9 @@ def page(connection: Connection, tenant: str, *, before: int | None = None, limi
         owner == tenant, table.c.seq < end, table.c.seq >= end - MAX_SEARCHED
     )
     rows = connection.execute(query.order_by(table.c.seq.desc()).limit(limit))
-    return [LogLeaf(row.seq, row.body) for row in rows]
+    found = [LogLeaf(row.seq, row.body) for row in rows]
+    reached = found[-1].position if len(found) == limit else end - MAX_SEARCHED
+    return ListPage(found, reached if reached > 0 else None)
 
 
 def checkpoint_age_micros(connection: Connection, now: int) -> int:

@@ -15,8 +15,8 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, Row, Select, UnaryExpression, tuple_
 from sqlalchemy.sql.operators import custom_op
 
-from meruit.store.database import MAX_PAGE
-
+MAX_SORTED_PAGE = 2_000
+"""Most rows of one page: a file reads long ones, because some orders sort all rows for each page."""
 FETCH_ROWS = 500
 """Rows that are fetched at a time."""
 LARGEST = 2**63
@@ -85,7 +85,7 @@ def read_sorted(
 
     The places are sorted first and their rows read then: a sort that carries whole rows takes twice as long.
     """
-    limit, key = min(limit, MAX_PAGE), keys[order.by]
+    limit, key = min(limit, MAX_SORTED_PAGE), keys[order.by]
     places = take_page(
         iterate_sorted(connection, query.with_only_columns(key.tie), keys, order, limit + 1),
         limit,

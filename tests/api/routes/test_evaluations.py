@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from tests.api.conftest import Deployment, code_of
 
+from meruit.api.file_stream import MAX_OPEN_EXPORTS, PIECE_BYTES
 from meruit.api.idempotency import HEADER, REPLAYED
-from meruit.api.routes.evaluation_export import MAX_OPEN_EXPORTS, PIECE_BYTES
 from meruit.evaluations.export import EvaluationExport
 from meruit.evaluations.reader import Evaluations
 from meruit.model.access import Role

@@ -29,7 +29,7 @@ from meruit.contracts.list_csv import (
     statement_rows,
 )
 from meruit.contracts.postings import AGENT, CONSUMER, ESCROW, PLATFORM
-from meruit.contracts.records import Earnings, EarningsFilter, Statement
+from meruit.contracts.records import Earnings, EarningsFilter, Statement, StatementLine
 from meruit.contracts.statement_view import StatementView, to_statement_view
 from meruit.errors import ApiProblem
 from meruit.model.access import Caller, Role
@@ -230,5 +230,9 @@ def _next_page_start(connection: Connection, tenant: str, asked: list[Statement]
 
 def without_counterparties(found: Statement) -> Statement:
     """A statement as its agent sees it: not by whom it was paid."""
-    lines = [msgspec.structs.replace(line, counterparty=None) for line in found.lines]
-    return msgspec.structs.replace(found, lines=lines)
+    return msgspec.structs.replace(found, lines=[*map(without_counterparty, found.lines)])
+
+
+def without_counterparty(line: StatementLine) -> StatementLine:
+    """A movement as its agent sees it."""
+    return msgspec.structs.replace(line, counterparty=None)

@@ -3,22 +3,23 @@
 import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection
 
 from meruit import __version__
-from meruit.api.listing import table_response
+from meruit.api.file_stream import stream_table
 from meruit.api.quotas import MB
 from meruit.api.routes.keys import MAX_DAYS
 from meruit.console.live import Live
 from meruit.console.page import ADMINS, OPERATORS, NavEntry, PageRequest, action, page, read_field
 from meruit.console.query import Query
 from meruit.console.settings_shown import list_settings
-from meruit.console.table import Column, Table
+from meruit.console.table import Column, Table, read_once
 from meruit.errors import ApiProblem, MeruitError, StoreError
 from meruit.events import records as events
-from meruit.events.records import AddWebhook, DeliveryState, Redeliver, RemoveWebhook, SendAgain
+from meruit.events.records import AddWebhook, DeliveryState, Redeliver, RemoveWebhook, SendAgain, Webhook
 from meruit.gate import records as agent_runs
 from meruit.model.access import Role
 from meruit.model.events import EventType
@@ -28,7 +29,7 @@ from meruit.model.time import to_micros
 from meruit.sandbox.selftest import describe_machine, examine
 from meruit.sources.http_guard import check_url
 from meruit.store import keys, log, tenants
-from meruit.store.key_use import KeyUse, read_key_use
+from meruit.store.key_use import read_key_use
 from meruit.store.keys import KeyRecord, NewKey, Revoke
 from meruit.store.tenants import TenantSummary
 from meruit.web.parameters import FromPath
@@ -72,25 +73,27 @@ async def list_keys(request: PageRequest) -> Response[Any]:
     tenant, query = request.caller.tenant, Query.of(request)
     table = Table.of(query, "Keys by id", KEY_COLUMNS)
 
-    def ask(connection: Connection) -> tuple[list[KeyRecord], Query | None, dict[str, KeyUse]]:
-        limit, use = table.limit(PAGE_SIZE), {one.key_id: one for one in read_key_use(connection, tenant)}
-        if table.order is not None:
-            ordered = keys.page_sorted(connection, table.order, tenant=tenant, limit=limit)
-            return ordered.entries, table.following(ordered), use
-        first = keys.page(connection, tenant=tenant, after=query.get("after") or None, limit=limit)
-        return first, query.turn("after", first[-1].id) if len(first) == limit else None, use
+    def read(connection: Connection, at: Table) -> tuple[list[KeyRecord], Query | None]:
+        limit = at.limit(PAGE_SIZE)
+        if at.order is not None:
+            ordered = keys.page_sorted(connection, at.order, tenant=tenant, limit=limit)
+            return ordered.entries, at.following(ordered)
+        first = keys.page(connection, tenant=tenant, after=at.query.get("after") or None, limit=limit)
+        return first, at.query.turn("after", first[-1].id) if len(first) == limit else None
 
-    found, following, use = await request.service.read(ask)
+    uses = await request.service.read(lambda connection: read_key_use(connection, tenant))
+    use = {one.key_id: one for one in uses}
     if table.file is not None:
         headings = ("name", "role", "id", "agent_id", "created_at", "expires_at", "revoked_at", "requests", "bytes")
-        rows = [
+        rows = (
             (
                 *(one.name, str(one.role), one.id, one.agent_id, one.created_at, one.expires_at, one.revoked_at),
                 *((use[one.id].requests, use[one.id].bytes) if one.id in use else (0, 0)),
             )
-            for one in found
-        ]
-        return await table_response(request, table.file, headings, rows)
+            for one in table.read_all(partial(read_once, request.service.store, read))
+        )
+        return await stream_table(request, table.file, headings, lambda: rows)
+    found, following = await request.service.read(lambda connection: read(connection, table))
     return request.show(
         "keys.html",
         table=table,
@@ -183,21 +186,23 @@ async def revoke_key(request: PageRequest, key_id: FromPath[str]) -> Response[An
 async def list_tenants(request: PageRequest) -> Response[Any]:
     """List the tenants of the deployment, with nothing of their work."""
     query, now = Query.of(request), to_micros(request.now)
-    after = query.get("after")
-
-    def ask(connection: Connection) -> tuple[list[TenantSummary], dict[str, tuple[int, int]]]:
-        use: dict[str, tuple[int, int]] = {}
-        for one in read_key_use(connection):
-            requests, size = use.get(one.tenant, (0, 0))
-            use[one.tenant] = (requests + one.requests, size + one.bytes)
-        return tenants.list_tenants(connection, now, after=after, limit=PAGE_SIZE), use
-
-    found, use = await request.service.read(ask)
     table = Table.of(query, "Tenants by name", TENANT_COLUMNS)
+
+    def read(connection: Connection, at: Table) -> tuple[list[TenantSummary], Query | None]:
+        limit = at.limit(PAGE_SIZE)
+        first = tenants.list_tenants(connection, now, after=at.query.get("after"), limit=limit)
+        return first, at.query.turn("after", first[-1].name) if len(first) == limit else None
+
+    use: dict[str, tuple[int, int]] = {}
+    for one in await request.service.read(read_key_use):
+        requests, size = use.get(one.tenant, (0, 0))
+        use[one.tenant] = (requests + one.requests, size + one.bytes)
     if table.file is not None:
         headings = ("tenant", "valid_keys", "requests", "bytes", "last_outcome_at")
-        rows = [(one.name, one.keys, *use.get(one.name, (0, 0)), one.last_outcome_at) for one in found]
-        return await table_response(request, table.file, headings, rows)
+        every = table.read_all(partial(read_once, request.service.store, read))
+        rows = ((one.name, one.keys, *use.get(one.name, (0, 0)), one.last_outcome_at) for one in every)
+        return await stream_table(request, table.file, headings, lambda: rows)
+    found, following = await request.service.read(lambda connection: read(connection, table))
     return request.show(
         "tenants.html",
         table=table,
@@ -206,7 +211,7 @@ async def list_tenants(request: PageRequest) -> Response[Any]:
         query=query,
         limits=request.service.settings,
         quotas=_limits(request),
-        next=query.turn("after", found[-1].name) if len(found) == PAGE_SIZE else None,
+        next=following,
     )
 
 
@@ -215,24 +220,29 @@ async def list_webhooks(request: PageRequest) -> Response[Any]:
     """List webhooks, with the number of events that could not be delivered."""
     tenant = request.caller.tenant
 
-    def ask(connection: Connection) -> list[tuple[Any, int, int]]:
-        found = events.list_webhooks(connection, tenant, after=None, limit=PAGE_SIZE)
-        return [
+    def read(connection: Connection, at: Table) -> tuple[list[tuple[Webhook, int, int]], Query | None]:
+        limit = at.limit(PAGE_SIZE)
+        found = events.list_webhooks(connection, tenant, after=at.query.get("after") or None, limit=limit)
+        counted = [
             (
                 one,
-                len(events.list_dead_letters(connection, tenant, one.id, after=0, limit=PAGE_SIZE)),
-                len(events.list_pending_deliveries(connection, tenant, one.id, limit=PAGE_SIZE)),
+                len(events.list_dead_letters(connection, tenant, one.id, after=0, limit=limit)),
+                len(events.list_pending_deliveries(connection, tenant, one.id, limit=limit)),
             )
             for one in found
         ]
+        return counted, at.query.turn("after", found[-1].id) if len(found) == limit else None
 
-    found = await request.service.read(ask)
     query = Query.of(request)
     table = Table.of(query, "Webhooks by id", WEBHOOK_COLUMNS)
     if table.file is not None:
         headings = ("url", "id", "events", "retried", "dead_letters", "created_at")
-        rows = [(one.url, one.id, " ".join(sorted(one.types)), late, dead, one.created_at) for one, dead, late in found]
-        return await table_response(request, table.file, headings, rows)
+        rows = (
+            (one.url, one.id, " ".join(sorted(one.types)), late, dead, one.created_at)
+            for one, dead, late in table.read_all(partial(read_once, request.service.store, read))
+        )
+        return await stream_table(request, table.file, headings, lambda: rows)
+    found, following = await request.service.read(lambda connection: read(connection, table))
     return request.show(
         "webhooks.html",
         table=table,
@@ -240,6 +250,7 @@ async def list_webhooks(request: PageRequest) -> Response[Any]:
         webhooks=found,
         dead=sum(number for _, number, _ in found),
         most=PAGE_SIZE,
+        next=following,
     )
 
 

@@ -2,18 +2,19 @@
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 from sqlalchemy import Connection
 
-from meruit.api.listing import table_response
+from meruit.api.file_stream import stream_table
 from meruit.api.routes.agent_runs import find_visible_run
 from meruit.api.wire.agent_runs import to_own_run
 from meruit.console.live import Live
 from meruit.console.page import ANYONE, OPERATORS, NavEntry, PageRequest, action, page, read_field
 from meruit.console.query import Choice, Filter, Query
-from meruit.console.table import Column, Table
+from meruit.console.table import Column, Table, read_once
 from meruit.errors import ApiProblem
 from meruit.gate import records as agent_runs
 from meruit.gate.definition import OUTPUT_TOOL
@@ -82,22 +83,25 @@ async def list_runs(request: PageRequest) -> Response[Any]:
     status = RunState(query.get("status")) if query.get("status") in [*RunState] else None
     # A key without an agent id matches no run: no recorded agent is empty.
     agent = (scope.agent_id or "") if scope.only_own else query.get("agent") or None
-    before = query.number("before")
     table = Table.of(query, "Agent runs, newest first", OWN_COLUMNS if scope.only_own else COLUMNS)
 
-    def ask(connection: Connection) -> tuple[list[AgentRun], Query | None, dict[RunState, int]]:
-        limit, counted = table.limit(PAGE_SIZE), agent_runs.count_by_status(connection, scope.tenant, agent)
-        if table.order is not None:
+    def read(connection: Connection, at: Table) -> tuple[list[AgentRun], Query | None]:
+        limit = at.limit(PAGE_SIZE)
+        if at.order is not None:
             ordered = agent_runs.page_sorted(
-                connection, scope.tenant, table.order, status=status, agent=agent, limit=limit
+                connection, scope.tenant, at.order, status=status, agent=agent, limit=limit
             )
-            return ordered.entries, table.following(ordered), counted
+            return ordered.entries, at.following(ordered)
+        before = at.query.number("before")
         newest = agent_runs.page(connection, scope.tenant, status=status, agent=agent, before=before, limit=limit)
-        return newest, query.turn("before", newest[-1].seq) if len(newest) == limit else None, counted
+        return newest, at.before(newest[-1].seq if len(newest) == limit else None)
 
-    found, following, counts = await request.service.read(ask)
     if table.file is not None:
-        return await table_response(request, table.file, HEADINGS, map(_cells, found))
+        every = table.read_all(partial(read_once, request.service.store, read))
+        return await stream_table(request, table.file, HEADINGS, lambda: map(_cells, every))
+    (found, following), counts = await request.service.read(
+        lambda connection: (read(connection, table), agent_runs.count_by_status(connection, scope.tenant, agent))
+    )
     choices = [Choice(str(one), str(one), counts.get(one, 0), STATE_TONES[one]) for one in RunState]
     total = sum(counts.values())
     return request.show(

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -11,7 +12,7 @@ import msgspec
 from sqlalchemy import Connection
 from starlette.datastructures import UploadFile
 
-from meruit.api.listing import table_response
+from meruit.api.file_stream import stream_table
 from meruit.audit.bundle import MAX_BUNDLE_BYTES
 from meruit.audit.verify.outcome import verify_bundle
 from meruit.console.contract_words import table_format
@@ -19,11 +20,13 @@ from meruit.console.live import Live
 from meruit.console.page import READERS, NavEntry, PageRequest, action, page
 from meruit.console.query import Query
 from meruit.console.shape import plural
+from meruit.documents.csv_table import Cell
 from meruit.errors import ApiProblem, NoteError
 from meruit.log.merkle import is_consistent
 from meruit.log.note import Checkpoint, open_checkpoint
 from meruit.store import log
 from meruit.store.lru import LruCache
+from meruit.store.paging import ListPage, iterate_pages
 from meruit.web.responses import Response
 
 PAGE_SIZE = 25
@@ -42,10 +45,16 @@ async def show_audit(request: PageRequest) -> Response[Any]:
     query, store, tenant = Query.of(request), request.service.store, request.caller.tenant
     before = query.number("before")
 
+    def read(first: int | None, limit: int) -> ListPage[log.LogLeaf]:
+        with store.database.reading() as connection:
+            return log.page(connection, tenant, before=first, limit=limit)
+
     kind = table_format(query)
+    if kind is not None:
+        return await stream_table(request, kind, HEADINGS, lambda: _rows(iterate_pages(read, before)))
 
     def ask(connection: Connection) -> dict[str, Any]:
-        signed = [] if kind is not None else log.newest_checkpoints(connection, CHECKPOINTS)
+        signed = log.newest_checkpoints(connection, CHECKPOINTS)
         return {
             "size": log.log_size(connection),
             "checkpoints": signed,
@@ -54,13 +63,8 @@ async def show_audit(request: PageRequest) -> Response[Any]:
         }
 
     values = await request.service.read(ask)
-    entries = values["entries"]
-    shown = [describe_entry(one) for one in entries]
-    if kind is not None:
-        rows = [
-            (one.position, one.at, one.kind, "; ".join(text for _, text in one.about), one.content) for one in shown
-        ]
-        return await table_response(request, kind, HEADINGS, rows)
+    entries: ListPage[log.LogLeaf] = values["entries"]
+    shown = [describe_entry(one) for one in entries.entries]
     return request.show(
         "audit.html",
         live=Live(),
@@ -68,7 +72,7 @@ async def show_audit(request: PageRequest) -> Response[Any]:
         vkey=store.signer.vkey,
         origin=store.signer.name,
         shown=shown,
-        next=query.turn("before", entries[-1].position) if len(entries) == PAGE_SIZE else None,
+        next=None if entries.next is None else query.turn("before", entries.next),
         findings=None,
         cosigners=[find_cosigners(one.note, store.signer.name) for one in values["checkpoints"]],
         witnessing=request.service.witnessing,
@@ -77,6 +81,11 @@ async def show_audit(request: PageRequest) -> Response[Any]:
         problems=request.service.integrity.problems if tenant == request.service.settings.operator_tenant else [],
         **values,
     )
+
+
+def _rows(pages: Iterable[Sequence[log.LogLeaf]]) -> Iterator[tuple[Cell, ...]]:
+    for one in (describe_entry(entry) for entries in pages for entry in entries):
+        yield one.position, one.at, one.kind, "; ".join(text for _, text in one.about), one.content
 
 
 @action("/audit/check", roles=READERS)

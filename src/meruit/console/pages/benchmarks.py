@@ -4,22 +4,22 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import msgspec
 from sqlalchemy import Connection
 
-from meruit.api.listing import table_response
+from meruit.api.file_stream import stream_table
 from meruit.api.wire.task_runs import task_run_to_agent
 from meruit.benchmarks import records as benchmarks
-from meruit.benchmarks.records import BenchmarkView
 from meruit.console.environment_difference import SystemChange, compare_environments
 from meruit.console.evidence_paths import list_paths
 from meruit.console.live import Live
 from meruit.console.page import ANYONE, OPERATORS, NavEntry, PageRequest, page
 from meruit.console.query import Query
 from meruit.console.shape import word
-from meruit.console.table import Column, Table
+from meruit.console.table import Column, Table, read_once
 from meruit.errors import NotFound
 from meruit.model.access import Role, Scope
 from meruit.model.environment import environment_in, restore_state
@@ -63,23 +63,28 @@ HEADINGS = ("benchmark_run_id", "agent", "benchmark", "version", "scored", "crea
 async def list_benchmarks(request: PageRequest) -> Response[Any]:
     """List published benchmarks, and the newest runs of agents on them."""
     scope, query = request.caller.scope, Query.of(request)
-    before = query.number("before")
     table = Table.of(query, "Benchmark runs, newest first", COLUMNS)
 
-    def ask(connection: Connection) -> tuple[list[BenchmarkView], list[BenchmarkRun], Query | None]:
-        limit, published = table.limit(PAGE_SIZE), benchmarks.page_published(connection, scope.tenant, limit=PAGE_SIZE)
-        if table.order is not None:
-            ordered = benchmarks.benchmark_runs_sorted(connection, scope, table.order, limit=limit)
-            return published, ordered.entries, table.following(ordered)
-        newest = benchmarks.benchmark_run_page(connection, scope, before=before, limit=limit)
-        return published, newest, query.turn("before", newest[-1].seq) if len(newest) == limit else None
+    def read(connection: Connection, at: Table) -> tuple[list[BenchmarkRun], Query | None]:
+        limit = at.limit(PAGE_SIZE)
+        if at.order is not None:
+            ordered = benchmarks.benchmark_runs_sorted(connection, scope, at.order, limit=limit)
+            return ordered.entries, at.following(ordered)
+        newest = benchmarks.benchmark_run_page(connection, scope, before=at.query.number("before"), limit=limit)
+        return newest, at.before(newest[-1].seq if len(newest) == limit else None)
 
-    published, runs, following = await request.service.read(ask)
     if table.file is not None:
-        rows = [
-            (one.id, one.agent_id, one.benchmark, one.version, one.scored, one.created_at, one.ended) for one in runs
-        ]
-        return await table_response(request, table.file, HEADINGS, rows)
+        every = table.read_all(partial(read_once, request.service.store, read))
+        rows = (
+            (one.id, one.agent_id, one.benchmark, one.version, one.scored, one.created_at, one.ended) for one in every
+        )
+        return await stream_table(request, table.file, HEADINGS, lambda: rows)
+    (runs, following), published = await request.service.read(
+        lambda connection: (
+            read(connection, table),
+            benchmarks.page_published(connection, scope.tenant, limit=PAGE_SIZE),
+        )
+    )
     return request.show(
         "benchmarks.html",
         live=Live(),

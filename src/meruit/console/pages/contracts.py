@@ -1,15 +1,16 @@
 """Contracts: the list by state, one with its bill and history, and what an operator can decide."""
 
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection
 
-from meruit.api.listing import table_response
+from meruit.api.file_stream import stream_table
 from meruit.console.contract_words import PARTY_FIELDS, describe_contract, filter_of
 from meruit.console.live import Live
 from meruit.console.page import ANYONE, NavEntry, PageRequest, page
 from meruit.console.query import Choice, Filter, Query
-from meruit.console.table import Column, Table
+from meruit.console.table import Column, Table, read_once
 from meruit.contracts import records as contracts
 from meruit.contracts.list_csv import (
     AGENT_CONTRACT_HEADINGS,
@@ -62,30 +63,30 @@ async def list_contracts(request: PageRequest) -> Response[Any]:
     wanted = ContractFilter(state=state) if is_agent else filter_of(query, state)
     if query.get("view") == BOARD and not is_agent:
         return await _show_board(request, query)
-    before = query.number("before")
     table = Table.of(query, "Contracts, newest first", AGENT_COLUMNS if is_agent else COLUMNS)
+    titles: dict[str, str] = {}
 
-    def ask(
-        connection: Connection,
-    ) -> tuple[list[ContractSnapshot], Query | None, dict[str, str], dict[str, int]]:
-        limit = table.limit(PAGE_SIZE)
-        if table.order is not None:
-            ordered = contracts.page_sorted(connection, scope, table.order, wanted=wanted, limit=limit)
-            entries, turned = ordered.entries, table.following(ordered)
+    def read(connection: Connection, at: Table) -> tuple[list[ContractSnapshot], Query | None]:
+        limit = at.limit(PAGE_SIZE)
+        if at.order is not None:
+            ordered = contracts.page_sorted(connection, scope, at.order, wanted=wanted, limit=limit)
+            entries, turned = ordered.entries, at.following(ordered)
         else:
+            before = at.query.number("before")
             newest = contracts.page(connection, scope, wanted=wanted, before=before, limit=limit)
-            entries = newest.entries
-            turned = None if newest.next is None else query.turn("before", newest.next)
-        titles = contracts.titles_of(connection, scope.tenant, {one.work_id for one in entries})
-        snapshots = contracts.load_snapshots(connection, scope.tenant, entries)
-        return snapshots, turned, titles, contracts.count_by_state(connection, scope)
+            entries, turned = newest.entries, at.before(newest.next)
+        titles.update(contracts.titles_of(connection, scope.tenant, {one.work_id for one in entries} - {*titles}))
+        return contracts.load_snapshots(connection, scope.tenant, entries), turned
 
-    found, following, titles, counts = await request.service.read(ask)
-    if table.file is not None and is_agent:
-        own = map(agent_contract_cells, map(contracts.to_agent_contract, found))
-        return await table_response(request, table.file, AGENT_CONTRACT_HEADINGS, own)
     if table.file is not None:
-        return await table_response(request, table.file, CONTRACT_HEADINGS, contract_rows(found, titles))
+        every = table.read_all(partial(read_once, request.service.store, read))
+        if is_agent:
+            own = map(agent_contract_cells, map(contracts.to_agent_contract, every))
+            return await stream_table(request, table.file, AGENT_CONTRACT_HEADINGS, lambda: own)
+        return await stream_table(request, table.file, CONTRACT_HEADINGS, lambda: contract_rows(every, titles))
+    (found, following), counts = await request.service.read(
+        lambda connection: (read(connection, table), contracts.count_by_state(connection, scope))
+    )
     states = [Choice(str(state), str(state).replace("_", " "), counts.get(state, 0)) for state in ContractState]
     total = sum(counts.values())
     return request.show(
@@ -137,26 +138,28 @@ async def list_holds(request: PageRequest) -> Response[Any]:
     scope = request.caller.scope
     kind = HoldKind(query.get("state")) if query.get("state") in [*HoldKind] else None
     wanted = filter_of(query)
-    before = query.number("before")
     table = Table.of(query, "Contracts that wait for a person, newest first", HOLD_COLUMNS)
+    titles: dict[str, str] = {}
 
-    def ask(
-        connection: Connection,
-    ) -> tuple[list[ContractSnapshot], Query | None, dict[str, str], dict[str, int]]:
-        limit = table.limit(PAGE_SIZE)
-        if table.order is not None:
-            ordered = contracts.page_holds_sorted(connection, scope, table.order, kind=kind, wanted=wanted, limit=limit)
-            entries, turned = ordered.entries, table.following(ordered)
+    def read(connection: Connection, at: Table) -> tuple[list[ContractSnapshot], Query | None]:
+        limit = at.limit(PAGE_SIZE)
+        if at.order is not None:
+            ordered = contracts.page_holds_sorted(connection, scope, at.order, kind=kind, wanted=wanted, limit=limit)
+            entries, turned = ordered.entries, at.following(ordered)
         else:
+            before = at.query.number("before")
             newest = contracts.page_holds(connection, scope, kind=kind, wanted=wanted, before=before, limit=limit)
-            entries = newest.entries
-            turned = None if newest.next is None else query.turn("before", newest.next)
-        titles = contracts.titles_of(connection, scope.tenant, {one.contract.work_id for one in entries})
-        return entries, turned, titles, contracts.count_by_state(connection, scope)
+            entries, turned = newest.entries, at.before(newest.next)
+        works = {one.contract.work_id for one in entries}
+        titles.update(contracts.titles_of(connection, scope.tenant, works - {*titles}))
+        return entries, turned
 
-    found, following, titles, counts = await request.service.read(ask)
     if table.file is not None:
-        return await table_response(request, table.file, HOLD_HEADINGS, hold_rows(found, titles))
+        every = table.read_all(partial(read_once, request.service.store, read))
+        return await stream_table(request, table.file, HOLD_HEADINGS, lambda: hold_rows(every, titles))
+    (found, following), counts = await request.service.read(
+        lambda connection: (read(connection, table), contracts.count_by_state(connection, scope))
+    )
     held, disputed = (counts.get(state, 0) for state in (ContractState.VERIFICATION_PENDING, ContractState.DISPUTED))
     choices = [Choice("held", "held", held), Choice("disputed", "disputed", disputed)]
     return request.show(

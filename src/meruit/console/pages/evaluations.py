@@ -1,12 +1,12 @@
 """Evaluations: the list of them, and one with its failing cases."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
 from typing import Any
 
-from meruit.api.listing import ListFormat, table_response
+from meruit.api.file_stream import stream_table
+from meruit.api.listing import ListFormat
 from meruit.console.background import Computing, Progress
 from meruit.console.live import Live
 from meruit.console.page import NavEntry, PageRequest, page
@@ -14,6 +14,7 @@ from meruit.console.query import Choice, Filter, Query
 from meruit.console.shape import main_text, plural, tone, word
 from meruit.console.summaries import count, count_listed, key_of
 from meruit.console.table import Column, Table
+from meruit.documents.csv_table import Cell
 from meruit.evaluations.evaluation import STATUS_LETTERS, CaseSummary, EvaluationRecord, EvaluationStatus
 from meruit.evaluations.reader import CaseFilter, EvaluationFilter, Evaluations
 from meruit.evaluations.summary import EvaluationFigures, Rate
@@ -31,8 +32,6 @@ COUNTED_ROWS = 400
 """Evaluations that a list counts: "more than 400" is enough to know."""
 WALK_FILTERS = ("show", "verdict", "criterion", "tag", "fault", "reviewer")
 """Filters of a list of cases that also lead from one case to the next."""
-FILE_CASES = 50_000
-"""Cases that one file holds."""
 COLUMNS = (
     Column("name", "Evaluation", sortable=True),
     Column("bar", "0 to 100 %", minor=True),
@@ -75,23 +74,25 @@ async def list_evaluations(request: PageRequest) -> Response[Any]:
     statuses = tuple(EvaluationStatus(one) for one in query.all("status") if one in set(EvaluationStatus))
     wanted = EvaluationFilter(text=query.get("q") or None, statuses=statuses)
 
+    def read(at: Table) -> tuple[list[EvaluationRecord], Query | None]:
+        limit = at.limit(PAGE_SIZE)
+        if at.order is not None:
+            ordered = evaluations.page_sorted(wanted, at.order, limit)
+            return ordered.entries, at.following(ordered)
+        newest = evaluations.page(wanted, before=at.query.get("before") or None, limit=limit)
+        return newest, at.query.turn("before", newest[-1].id) if len(newest) == limit else None
+
+    if table.file is not None:
+        headings = ("name", "id", "status", "cases", "pass_rate", "low", "high", "started_at")
+        listed = table.read_all(read)
+        return await stream_table(request, table.file, headings, lambda: _count_rows(evaluations, listed))
+
     def ask() -> tuple[list[EvaluationRecord], Query | None, list[EvaluationRecord], dict[str, EvaluationFigures]]:
-        every, limit = evaluations.page(wanted, limit=COUNTED_ROWS + 1), table.limit(PAGE_SIZE)
-        if table.order is not None:
-            ordered = evaluations.page_sorted(wanted, table.order, limit)
-            entries, turned = ordered.entries, table.following(ordered)
-        else:
-            newest = evaluations.page(wanted, before=query.get("before") or None, limit=limit + 1)
-            entries = newest[:limit]
-            turned = query.turn("before", entries[-1].id) if len(newest) > limit else None
+        every, (entries, turned) = evaluations.page(wanted, limit=COUNTED_ROWS + 1), read(table)
         return entries, turned, every, count_listed(evaluations, [*entries, *every[:1]])
 
     found, following, every, counted = await asyncio.to_thread(ask)
-    uncounted = [one for one in found if one.id not in counted]
-    counted |= await _count_beside(request, evaluations, uncounted, wait=table.file is not None)
-    if table.file is not None:
-        headings = ("name", "id", "status", "cases", "pass_rate", "low", "high", "started_at")
-        return await table_response(request, table.file, headings, [_cells(one, counted) for one in found])
+    counted |= await _count_beside(request, evaluations, [one for one in found if one.id not in counted])
     return request.show(
         "evaluations.html",
         live=Live(types=LIVE_EVENTS),
@@ -108,14 +109,14 @@ async def list_evaluations(request: PageRequest) -> Response[Any]:
 
 
 async def _count_beside(
-    request: PageRequest, evaluations: Evaluations, listed: Sequence[EvaluationRecord], *, wait: bool
+    request: PageRequest, evaluations: Evaluations, listed: Sequence[EvaluationRecord]
 ) -> dict[str, EvaluationFigures]:
-    """The numbers of large evaluations, as far as they are ready; a file waits for all."""
+    """The numbers of large evaluations, as far as they are ready."""
     figures = request.console.figures
     found: dict[str, EvaluationFigures] = {}
     for one in listed:
-        ask, compute = figures.wait_for if wait else figures.ask, partial(_count, evaluations, one)
-        made = await ask(("count", key_of(one)), compute, one.cases, changing=one.ended_at is None)
+        compute = partial(_count, evaluations, one)
+        made = await figures.ask(("count", key_of(one)), compute, one.cases, changing=one.ended_at is None)
         if isinstance(made, Computing):
             # The others are begun when this one is ready.
             break
@@ -127,14 +128,13 @@ def _count(evaluations: Evaluations, evaluation: EvaluationRecord, progress: Pro
     return count(evaluations, evaluation, progress)
 
 
-def _cells(one: EvaluationRecord, counted: dict[str, EvaluationFigures]) -> tuple[Any, ...]:
-    overall = counted[one.id].summary.overall if one.id in counted else None
-    interval = None if overall is None else overall.interval
-    return (
-        *(one.name, one.id, str(one.status), one.cases, None if overall is None else overall.rate),
-        *((None, None) if interval is None else (interval.low, interval.high)),
-        one.started_at,
-    )
+def _count_rows(evaluations: Evaluations, listed: Iterable[EvaluationRecord]) -> Iterator[tuple[Cell, ...]]:
+    """The row of each evaluation in a file, which waits for the numbers of each."""
+    for one in listed:
+        figures = count_listed(evaluations, [one]).get(one.id) or count(evaluations, one, Progress())
+        overall = figures.summary.overall
+        interval = (overall.interval.low, overall.interval.high) if overall.interval is not None else (None, None)
+        yield one.name, one.id, str(one.status), one.cases, overall.rate, *interval, one.started_at
 
 
 @page("/evaluations/{evaluation_id:str}")
@@ -148,14 +148,14 @@ async def show_evaluation(request: PageRequest, evaluation_id: FromPath[str]) ->
     reviews = Reviews(request.service.store, request.caller.tenant)
 
     evaluation = await asyncio.to_thread(evaluations.find, evaluation_id)
-    counted = None
-    if table.file is None:
-        counted = await request.console.figures.ask(
-            ("count", key_of(evaluation)),
-            partial(_count, evaluations, evaluation),
-            evaluation.cases,
-            changing=evaluation.ended_at is None,
-        )
+    if table.file is not None:
+        return await _send_cases(request, table.file, table, evaluations, evaluation)
+    counted = await request.console.figures.ask(
+        ("count", key_of(evaluation)),
+        partial(_count, evaluations, evaluation),
+        evaluation.cases,
+        changing=evaluation.ended_at is None,
+    )
     if isinstance(counted, Computing):
         return request.show("evaluation-computing.html", evaluation=evaluation, computing=counted)
 
@@ -163,10 +163,6 @@ async def show_evaluation(request: PageRequest, evaluation_id: FromPath[str]) ->
         criteria = evaluations.criteria(evaluation).ids
         labelled = labelled_cases(reviews, evaluation)
         wanted = case_filter(query, criteria, labelled)
-        if table.file is not None and table.order is not None:
-            return evaluations.cases_sorted(evaluation, wanted, table.order, FILE_CASES).entries, [*criteria]
-        if table.file is not None:
-            return [*islice(evaluations.cases(evaluation, wanted), FILE_CASES)], [*criteria]
         if table.order is not None:
             ordered = evaluations.cases_sorted(evaluation, wanted, table.order, PAGE_SIZE)
             opened = [*evaluations.open_cases(evaluation, ordered.entries)]
@@ -175,13 +171,7 @@ async def show_evaluation(request: PageRequest, evaluation_id: FromPath[str]) ->
         turned = None if found.next is None else query.turn("after", found.next)
         return [*criteria], found.cases, turned, labelled
 
-    answered = await asyncio.to_thread(ask)
-    if table.file is not None or counted is None:
-        listed, criteria = answered
-        headings = ("case", "repeat", "verdict", "score", "decided_by", "tags", "outcome_id")
-        rows = [_case_cells(one, criteria) for one in listed]
-        return await table_response(request, table.file or ListFormat.CSV, headings, rows)
-    criteria, cases, following, labelled = answered
+    criteria, cases, following, labelled = await asyncio.to_thread(ask)
     reviewers = {name: len(several) for name, several in labelled.items()}
     summary = counted.summary
     labels = await asyncio.to_thread(results.count_records)
@@ -247,6 +237,30 @@ def decided_by(case: CaseSummary, criteria: Sequence[str]) -> list[tuple[str, st
         for name, letter in zip(criteria, case.statuses, strict=False)
         if _LETTERS[letter] in (Status.NOT_MET, Status.INDETERMINATE)
     ]
+
+
+async def _send_cases(
+    request: PageRequest, kind: ListFormat, table: Table, evaluations: Evaluations, evaluation: EvaluationRecord
+) -> Response[Any]:
+    """Send the cases that fit the filters, in the order that the reader chose, as a file."""
+    reviews = Reviews(request.service.store, request.caller.tenant)
+
+    def rows() -> Iterator[tuple[Cell, ...]]:
+        criteria = [*evaluations.criteria(evaluation).ids]
+        wanted = case_filter(table.query, criteria, labelled_cases(reviews, evaluation))
+
+        def read(at: Table) -> tuple[list[CaseSummary], Query | None]:
+            limit = at.limit(PAGE_SIZE)
+            if at.order is not None:
+                ordered = evaluations.cases_sorted(evaluation, wanted, at.order, limit)
+                return ordered.entries, at.following(ordered)
+            found = [*evaluations.cases(evaluation, wanted, after=at.query.number("after") or 0, limit=limit)]
+            return found, at.query.turn("after", found[-1].seq) if len(found) == limit else None
+
+        return (_case_cells(one, criteria) for one in table.read_all(read))
+
+    headings = ("case", "repeat", "verdict", "score", "decided_by", "tags", "outcome_id")
+    return await stream_table(request, kind, headings, rows)
 
 
 def _case_cells(case: CaseSummary, criteria: Sequence[str]) -> tuple[Any, ...]:

@@ -1,13 +1,20 @@
 """The ledger: balances of all accounts, and the statement of one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection
 
+from meruit.api.file_stream import stream_table
 from meruit.api.listing import invalid_field, table_response
-from meruit.api.routes.ledger import MAX_ACCOUNTS, MAX_LINES, check_currency, resolve_account, without_counterparties
+from meruit.api.routes.ledger import (
+    MAX_ACCOUNTS,
+    check_currency,
+    resolve_account,
+    without_counterparties,
+    without_counterparty,
+)
 from meruit.console.contract_words import table_format
 from meruit.console.live import Live
 from meruit.console.page import ANYONE, NavEntry, PageRequest, page
@@ -16,6 +23,7 @@ from meruit.console.table import Column, Table
 from meruit.contracts import records as contracts
 from meruit.contracts.list_csv import BALANCE_HEADINGS, STATEMENT_HEADINGS, balance_cells, statement_rows
 from meruit.contracts.records import Balance, Statement
+from meruit.documents.csv_table import Cell
 from meruit.errors import ApiProblem
 from meruit.model.access import Role
 from meruit.web.responses import Response
@@ -78,27 +86,29 @@ async def show_statement(request: PageRequest) -> Response[Any]:
     currency = query.get("currency") or None
     check_currency(currency)
     since, until = _parse_day("from", query.get("from")), _parse_day("to", query.get("to"))
-    kind = table_format(query)
-    limit = MAX_LINES if kind is not None else LINES
 
-    def ask(connection: Connection) -> list[Statement]:
+    def ask(connection: Connection, limit: int) -> list[Statement]:
         find = contracts.currencies_of if is_agent else contracts.require_account
         known = find(connection, caller.tenant, account)
         wanted = known if currency is None else [currency]
         return [
-            contracts.statement(connection, caller.tenant, account, one, since, until, limit=limit + 1)
-            for one in wanted
+            contracts.statement(connection, caller.tenant, account, one, since, until, limit=limit) for one in wanted
         ]
 
-    found = await request.service.read(ask)
+    kind = table_format(query)
+    if kind is not None:
+
+        def rows() -> Iterator[tuple[Cell, ...]]:
+            # One transaction: each balance is the sum of all movements before it.
+            with request.service.store.database.reading() as connection:
+                for one in ask(connection, 0):
+                    lines = contracts.iterate_lines(connection, caller.tenant, one)
+                    yield from statement_rows(one, map(without_counterparty, lines) if is_agent else lines)
+
+        return await stream_table(request, kind, STATEMENT_HEADINGS, rows)
+    found = await request.service.read(lambda connection: ask(connection, LINES + 1))
     if is_agent:
         found = [without_counterparties(one) for one in found]
-    if kind is not None:
-        if any(len(one.lines) > MAX_LINES for one in found):
-            why = f"more than {MAX_LINES:,} movements; choose a shorter period, or use `meruit ledger statement --xlsx`"
-            raise ApiProblem(409, "too_many_lines", why)
-        rows = (row for one in found for row in statement_rows(one, one.lines))
-        return await table_response(request, kind, STATEMENT_HEADINGS, rows)
     return request.show(
         "statement.html",
         query=query,

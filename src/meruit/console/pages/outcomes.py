@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import msgspec
+from sqlalchemy import Connection
 
-from meruit.api.listing import next_page, table_response
+from meruit.api.file_stream import stream_table
 from meruit.audit.export import export, receipt
 from meruit.console.background import Computing
 from meruit.console.evidence_paths import list_paths
@@ -17,9 +19,9 @@ from meruit.console.page import ANYONE, NavEntry, PageRequest, page
 from meruit.console.pages.evaluations import WALK_FILTERS, case_filter, labelled_cases
 from meruit.console.query import Choice, Filter, Query
 from meruit.console.shape import TextPiece, json_tree, main_text, plural, shorten, text_difference, tone
-from meruit.console.sorting import sort_beside
+from meruit.console.sorting import read_beside
 from meruit.console.summaries import CaseNeighbours, find_neighbours
-from meruit.console.table import Column, Table
+from meruit.console.table import Column, Table, read_once
 from meruit.evaluations.evaluation import CaseSummary, EvaluationRecord
 from meruit.evaluations.reader import CaseFilter, Evaluations, find_case
 from meruit.model.access import Role
@@ -70,27 +72,23 @@ async def list_outcomes(request: PageRequest) -> Response[Any]:
         verdict=verdict if verdict in set(Verdict) else None,
     )
 
-    order, limit = table.order, table.limit(PAGE_SIZE)
-    if order is not None:
-        ordered = await sort_beside(
-            request,
-            query,
-            lambda connection: outcomes.page_sorted(connection, caller.scope, order, narrowed=wanted, limit=limit),
-        )
-        if isinstance(ordered, Computing):
-            return request.show("sorting.html", computing=ordered, title="Cases and outcomes")
-        found, following = ordered.entries, table.following(ordered)
-        linked = None if ordered.next is None else ("after", ordered.next)
-    else:
-        before = query.number("before")
-        newest = await request.service.read(
-            lambda connection: outcomes.page(connection, caller.scope, narrowed=wanted, before=before, limit=limit)
-        )
-        found, linked = newest.entries, next_page(newest.next)
-        following = None if newest.next is None else query.turn("before", newest.next)
-    shown: list[OutcomeSummary] | list[AgentOutcome] = [outcomes.for_agent(one) for one in found] if is_agent else found
+    def read(connection: Connection, at: Table) -> tuple[list[OutcomeSummary], Query | None]:
+        limit = at.limit(PAGE_SIZE)
+        if at.order is not None:
+            ordered = outcomes.page_sorted(connection, caller.scope, at.order, narrowed=wanted, limit=limit)
+            return ordered.entries, at.following(ordered)
+        before = at.query.number("before")
+        newest = outcomes.page(connection, caller.scope, narrowed=wanted, before=before, limit=limit)
+        return newest.entries, at.before(newest.next)
+
     if table.file is not None and not is_agent:
-        return await table_response(request, table.file, OUTCOME_HEADINGS, map(outcome_cells, found), linked)
+        every = table.read_all(partial(read_once, request.service.store, read))
+        return await stream_table(request, table.file, OUTCOME_HEADINGS, lambda: map(outcome_cells, every))
+    made = await read_beside(request, table, read)
+    if isinstance(made, Computing):
+        return request.show("sorting.html", computing=made, title="Cases and outcomes")
+    found, following = made
+    shown: list[OutcomeSummary] | list[AgentOutcome] = [outcomes.for_agent(one) for one in found] if is_agent else found
     chips = [Choice(str(one), str(one), tone=tone(one)) for one in Verdict]
     total = await request.service.read(
         lambda connection: outcomes.count_up_to(connection, caller.scope, wanted, COUNTED_ROWS + 1)

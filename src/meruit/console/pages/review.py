@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from meruit.api.listing import table_response
+from meruit.api.file_stream import stream_table
 from meruit.api.routes.reviews import labeller_of
 from meruit.console.background import Computing
 from meruit.console.page import OPERATORS, NavEntry, PageRequest, action, page, read_field
@@ -41,22 +41,28 @@ def _reviews(request: PageRequest) -> Reviews:
 async def list_reviews(request: PageRequest) -> Response[Any]:
     """List reviews, newest first."""
     query = Query.of(request)
-    before = query.get("before") or None
-    found = await asyncio.to_thread(lambda: _reviews(request).page(before=before, limit=PAGE_SIZE))
     table = Table.of(query, "Reviews, newest first", COLUMNS)
+
+    def read(at: Table) -> tuple[list[ReviewRecord], Query | None]:
+        limit = at.limit(PAGE_SIZE)
+        newest = _reviews(request).page(before=at.query.get("before") or None, limit=limit)
+        return newest, at.query.turn("before", newest[-1].id) if len(newest) == limit else None
+
     if table.file is not None:
         headings = ("review", "id", "evaluation", "criterion", "cases", "labels", "created_at")
-        rows = [
-            (one.name, one.id, one.evaluation, one.criterion, one.cases, one.labels, one.created_at) for one in found
-        ]
-        return await table_response(request, table.file, headings, rows)
+        rows = (
+            (one.name, one.id, one.evaluation, one.criterion, one.cases, one.labels, one.created_at)
+            for one in table.read_all(read)
+        )
+        return await stream_table(request, table.file, headings, lambda: rows)
+    found, following = await asyncio.to_thread(read, table)
     return request.show(
         "reviews.html",
         query=query,
         table=table,
         waiting=sum(one.labels < one.cases * one.terms.per_case for one in found),
         reviews=found,
-        next=query.turn("before", found[-1].id) if len(found) == PAGE_SIZE else None,
+        next=following,
     )
 
 

@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection
 
+from meruit.api.file_stream import stream_table
 from meruit.api.listing import table_response
 from meruit.api.routes.contracts import validate_reason
 from meruit.console.background import Computing, Progress
@@ -14,8 +16,8 @@ from meruit.console.live import Live
 from meruit.console.page import OPERATORS, NavEntry, PageRequest, action, page, read_field
 from meruit.console.pages.home import SIGN
 from meruit.console.query import Choice, Filter, Query
-from meruit.console.sorting import sort_beside
-from meruit.console.table import Column, Table
+from meruit.console.sorting import read_beside
+from meruit.console.table import Column, Table, read_once
 from meruit.console.usage_chart import draw_observations
 from meruit.errors import ApiProblem
 from meruit.model.metering import UsageRecord
@@ -91,31 +93,25 @@ async def list_runs(request: PageRequest) -> Response[Any]:
     status = UsageStatus(query.get("status")) if query.get("status") in [*UsageStatus] else None
     code = UsageCode(query.get("code")) if query.get("code") in [*UsageCode] else None
     names = {name: query.get(name) or None for name in ("framework", "account", "task")}
-    before = query.number("before")
     table = Table.of(query, "Usage runs, newest first", COLUMNS)
 
-    order, limit = table.order, table.limit(PAGE_SIZE)
-    if order is not None:
-        ordered = await sort_beside(
-            request,
-            query,
-            lambda connection: usage.page_sorted(
-                connection, tenant, order, status=status, code=code, limit=limit, **names
-            ),
-        )
-        if isinstance(ordered, Computing):
-            return request.show("sorting.html", computing=ordered, title="Usage")
-        found, following = ordered.entries, table.following(ordered)
-    else:
-        found = await request.service.read(
-            lambda connection: usage.page(
-                connection, tenant, status=status, code=code, before=before, limit=limit, **names
-            )
-        )
-        following = query.turn("before", found[-1].seq) if len(found) == limit else None
-    counts, accounts = await request.service.read(lambda connection: _count(connection, request))
+    def read(connection: Connection, at: Table) -> tuple[list[UsageRecord], Query | None]:
+        limit = at.limit(PAGE_SIZE)
+        if at.order is not None:
+            ordered = usage.page_sorted(connection, tenant, at.order, status=status, code=code, limit=limit, **names)
+            return ordered.entries, at.following(ordered)
+        before = at.query.number("before")
+        newest = usage.page(connection, tenant, status=status, code=code, before=before, limit=limit, **names)
+        return newest, at.before(newest[-1].seq if len(newest) == limit else None)
+
     if table.file is not None:
-        return await table_response(request, table.file, HEADINGS, map(_cells, found))
+        every = table.read_all(partial(read_once, request.service.store, read))
+        return await stream_table(request, table.file, HEADINGS, lambda: map(_cells, every))
+    made = await read_beside(request, table, read)
+    if isinstance(made, Computing):
+        return request.show("sorting.html", computing=made, title="Usage")
+    found, following = made
+    counts, accounts = await request.service.read(lambda connection: _count(connection, request))
     statuses = [Choice(str(one), _word(one), counts.get(one, 0), STATUS_TONES[one]) for one in UsageStatus]
     filters = [
         Filter("status", "Status", [one for one in statuses if one.count]),
