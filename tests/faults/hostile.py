@@ -60,7 +60,7 @@ WARM_CALLS = 12
 WARM_ROUNDS = 20
 """So often at most, until every worker has had calls of both kinds."""
 PROCESSES = {SMALL: 2, FULL: 4, EXPR: 0}
-"""Of a worker: one that is asked by the wire and the library's; two zygotes and their children. No fixed number of `expr`."""
+"""Of a worker: one for the wire and one of the library; two zygotes and their children; any number for `expr`."""
 HOST_LIMIT_BYTES = 4 * 2**30
 """A host that evaluates a bomb itself ends here, and not with the machine."""
 PRINTABLE_MESSAGE = 2_000
