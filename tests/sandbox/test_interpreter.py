@@ -2,7 +2,6 @@
 
 import atexit
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -236,20 +235,51 @@ def test_closing_ends_the_process(small: Sandbox, metric: Write) -> None:
     assert awaited(lambda: not workers() & started)
 
 
-def test_a_worker_that_is_ended_from_outside_costs_one_call(small: Sandbox, metric: Write) -> None:
-    before = workers()
+def ended_from_outside(worker: Interpreter) -> None:
+    """End the idle process, as the kernel does when memory runs out."""
+    assert worker._wire is not None
+    worker._wire.kill()
+    worker._wire._worker.wait()
+
+
+def test_a_worker_that_is_ended_from_outside_costs_no_call(small: Sandbox, metric: Write) -> None:
     made = Interpreter(64)
     try:
         made.run(metric("return {'a': 1}"), CONTEXT, LONG_MS)
         made.renew()
-        (process_id,) = workers() - before
-        os.kill(process_id, signal.SIGKILL)
-        found, message = failure(made, metric("return {'a': 1}"))
-        assert found is Failure.CRASHED
-        assert "worker" in message
-        assert made.run(metric("return {'a': 1}"), CONTEXT, LONG_MS) == {"a": 1}
+        ended_from_outside(made)
+        assert made.run(metric("return {'a': 2}"), CONTEXT, LONG_MS) == {"a": 2}
     finally:
         made.close()
+
+
+@pytest.mark.parametrize("timeout_ms", [LONG_MS, LONG_MS + 1])
+def test_no_process_starts_in_the_thread_of_a_caller(small: Sandbox, metric: Write, timeout_ms: int) -> None:
+    made = Interpreter(64)
+    try:
+        made.run(metric("return {'a': 1}"), CONTEXT, LONG_MS)
+        made.renew()
+        ended_from_outside(made)
+        # The kernel would end the process with that thread.
+        assert made.serve(metric("return {'a': 2}"), CONTEXT, timeout_ms) is None
+        with pytest.raises(EOFError):
+            made.clear()
+        assert made._wire is None
+    finally:
+        made.close()
+
+
+def test_code_that_fails_late_does_not_run_again(
+    own: Interpreter, monkeypatch: pytest.MonkeyPatch, metric: Write
+) -> None:
+    own.renew()
+    assert own.serve(metric("return 1 / 0"), CONTEXT, LONG_MS) is None
+    own.clear()
+    monkeypatch.setattr(interpreter, "_is_quick", lambda *_: False)
+    with pytest.raises(SandboxError, match="ZeroDivisionError") as raised:
+        own.serve(metric("return 1 / 0"), CONTEXT, LONG_MS)
+    assert raised.value.failure is Failure.CRASHED
+    own.clear()
 
 
 def test_an_answer_of_another_kind_is_refused(own: Interpreter, monkeypatch: pytest.MonkeyPatch, metric: Write) -> None:

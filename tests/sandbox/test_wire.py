@@ -63,6 +63,7 @@ def launch(tmp_path: Path) -> Launch:
         {"input": {}, "output": {}, "metadata": {}},
         {"input": "", "output": "é\u2028" * 100, "metadata": [[], [{}], {"": []}]},
         {"input": [0, 1, -1, 63, 64, -64, -65, 2**53, -(2**53), 2**62], "output": [0.0, -0.5, 1e300 / 1e290]},
+        {"input": {"n" * wire.MAX_KEPT_NAME: 1, "n" * 200: 2}, "output": {str(number): 0 for number in range(26)}},
         {"input": [None, True, False], "output": {"a": {"b": {"c": [1, "x" * 70_000]}}}, "metadata": {"n": 1.5}},
     ],
 )
@@ -89,6 +90,11 @@ def test_large_contexts_and_numbers_are_sent_as_json(many: Any) -> None:
         Values().add(json.loads(json.dumps(many)))
     written = json.dumps({"output": many}).encode()
     assert written in feed(b"code", written, wire.Scripts(parsed=b"parsed", unparsed=b"unparsed"))
+
+
+def test_a_context_of_any_depth_is_sent() -> None:
+    deep = b'{"output":' + b"[" * 900 + b"]" * 900 + b"}"
+    assert deep in feed(b"code", deep, wire.Scripts(parsed=b"parsed", unparsed=b"unparsed"))
 
 
 @given(st.integers(0, 2**64 - 1))

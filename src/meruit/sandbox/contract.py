@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -75,6 +76,7 @@ def may_run_in_wider_tier(failed: SandboxResult) -> bool:
     return of_tier and not failed.message.startswith((SYNTAX_ERROR, UNDEFINED))
 
 
+@lru_cache(64)
 def code_digest(code: str) -> str:
     """SHA-256 of the code."""
     return hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest()
@@ -136,7 +138,7 @@ def read_answer(answer: bytes) -> dict[str, float]:
     if len(answer) > MAX_RESULT_BYTES:
         raise SandboxError(Failure.RESULT_REJECTED, f"the result is larger than {MAX_RESULT_BYTES // 1024} KiB")
     try:
-        result: Any = json.loads(answer, object_pairs_hook=_reject_duplicate_names)
+        result: Any = _DECODER.decode(answer.decode(json.detect_encoding(answer), "surrogatepass"))
     except (ValueError, RecursionError) as problem:
         raise SandboxError(Failure.RESULT_REJECTED, f"the result is not JSON: {problem}"[:MAX_MESSAGE]) from None
     return validate_metrics(result)
@@ -184,3 +186,7 @@ def _reject_duplicate_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members) < len(pairs):
         raise ValueError("a name appears twice")
     return members
+
+
+# Made once: `json.loads` makes one for each call that has a hook.
+_DECODER = json.JSONDecoder(object_pairs_hook=_reject_duplicate_names)

@@ -47,7 +47,8 @@ USER_CODE_NAME = "<string>"
 MAX_DEPTH = 500
 MAX_PRINTED = 1_000_000
 """Characters that may be printed before the call is ended."""
-MAX_SUSPENSIONS = 10
+MAX_SUSPENSIONS = 11
+"""Questions to the host in one call; none is answered. Ten would be a line end in each reply, which cuts it in two."""
 MAX_ODD = 256
 """Codes that are remembered as ones for the library."""
 
@@ -147,21 +148,31 @@ class Interpreter:
         metrics = _read(answer)
         if metrics is not None:
             return metrics
-        # Run again where both runs fit in the time limit, which a busy machine does not change as a rule.
-        fits = (time.monotonic() - start) * 2_000 < timeout_ms
-        where = self._line_of(code, context, timeout_ms) if fits and len(answer) <= MAX_RESULT_BYTES else ""
+        can_run_again = _is_quick(start, timeout_ms) and len(answer) <= MAX_RESULT_BYTES
+        where = self._line_of(code, context, timeout_ms) if can_run_again else ""
         raise _explain_error(to_one_line(answer[1:]), timeout_ms, where)
 
     def serve(self, code: str, context: bytes, timeout_ms: int) -> dict[str, float] | None:
         """Run a call in any thread; None for code that fails, which `run` explains."""
-        if self._wire is None or self._calls >= MAX_CALLS or hash(code) in self._odd:
+        start = time.monotonic()
+        wire = self._wire
+        if wire is None or self._calls >= MAX_CALLS or hash(code) in self._odd or not self._has_session(timeout_ms):
             return None
-        answer = self._ask(code, context, timeout_ms)
-        return None if answer is None else _read(answer)
+        try:
+            answer = self._ask(wire, code, context, timeout_ms)
+        except BrokenPipeError:
+            return None
+        # While the worker is awake, and so before the answer is read.
+        if self._wire is not None:
+            self._begin(timeout_ms)
+        metrics = None if answer is None else _read(answer)
+        if metrics is None and answer is not None and not _is_quick(start, timeout_ms):
+            raise _explain_error(to_one_line(answer[1:]), timeout_ms, "")
+        return metrics
 
     def clear(self) -> None:
         """Begin the next session, in any thread; raises EOFError where the worker is gone."""
-        if self._wire is None or (self._used and not self._begin(self._wire, self._timeout_ms)):
+        if self._wire is None or not self._has_session(self._timeout_ms):
             raise EOFError
 
     # Any: the value of user code.
@@ -169,7 +180,11 @@ class Interpreter:
         """What the script returns: by the wire, or by the library for code that the wire does not understand."""
         mark = hash(code)
         if mark not in self._odd:
-            answer = self._ask(code, context, timeout_ms)
+            try:
+                answer = self._ask(self._prepare(timeout_ms), code, context, timeout_ms)
+            except BrokenPipeError:
+                # Ended from outside between two calls; the code is not to blame, and has not run.
+                answer = self._ask(self._prepare(timeout_ms), code, context, timeout_ms)
             if answer is not None:
                 return answer
             self._odd[mark] = None
@@ -179,25 +194,32 @@ class Interpreter:
             MEASURE if context else LOAD, {"code": code, "context": context.decode()}, timeout_ms
         )
 
-    def _ask(self, code: str, context: bytes, timeout_ms: int) -> str | None:
-        """Run a call by the wire; None where only the library can run it to its end."""
-        wire, scripts = self._prepare(timeout_ms), _MEASURE if context else _LOAD
+    def _ask(self, wire: Wire, code: str, context: bytes, timeout_ms: int) -> str | None:
+        """Run a call by the wire; None where only the library can run it to its end.
+
+        Raises BrokenPipeError where the worker was gone before the code could run.
+        """
         self._used = True
         self._calls += 1
+        request = feed(code.encode(), context, _MEASURE if context else _LOAD)
         try:
-            reply = wire.ask(feed(code.encode(), context, scripts), time.monotonic() + timeout_ms / 1000 + GRACE_S)
+            reply = wire.ask(request, time.monotonic() + timeout_ms / 1000 + GRACE_S)
         except TimeoutError:
             self._end()
             raise _timeout_error(timeout_ms) from None
+        except BrokenPipeError:
+            self._end()
+            raise
         except EOFError:
             self._end()
             raise SandboxError(Failure.CRASHED, "the code crashed its worker") from None
         except OverflowError:
             self._end()
             return None
-        if is_timeout(reply):
+        answer = read_text(reply)
+        if answer is None and is_timeout(reply):
             raise _timeout_error(timeout_ms)
-        return read_text(reply)
+        return answer
 
     def _line_of(self, code: str, context: bytes, timeout_ms: int) -> str:
         """Run failed code again to find the line; it fails the same way, because clock and randomness are fixed."""
@@ -232,20 +254,23 @@ class Interpreter:
             self._end()
         if self._wire is None:
             self._timeout_ms = timeout_ms
-            return self._start()
-        if not self._used and self._timeout_ms == timeout_ms:
+        elif self._has_session(timeout_ms):
             return self._wire
-        return self._wire if self._begin(self._wire, timeout_ms) else self._start()
+        return self._start()
 
-    def _begin(self, wire: Wire, timeout_ms: int) -> bool:
+    def _has_session(self, timeout_ms: int) -> bool:
+        """Whether the worker has a session that no code has used and that has this time limit; begins one."""
+        return (not self._used and self._timeout_ms == timeout_ms) or self._begin(timeout_ms)
+
+    def _begin(self, timeout_ms: int) -> bool:
         """Begin the next session; False where the worker is gone, which is ended then."""
         self._timeout_ms, self._used = timeout_ms, False
         try:
-            wire.begin(self._session(), time.monotonic() + START_S)
-        except (EOFError, TimeoutError):
+            if self._wire is not None:
+                self._wire.begin(self._session(), time.monotonic() + START_S)
+        except (BrokenPipeError, TimeoutError):
             self._end()
-            return False
-        return True
+        return self._wire is not None
 
     def _start(self) -> Wire:
         if self._killed.is_set():
@@ -409,6 +434,11 @@ def _read(answer: str) -> dict[str, float] | None:
     if step == UNDEFINED_METRIC and complaint.startswith("KeyError"):
         raise SandboxError(Failure.UNSUPPORTED_CONSTRUCT, explain_top_level_code(UNDEFINED))
     return None if step in (RAISED, UNDEFINED_METRIC, UNNAMED) else read_answer(answer.encode())
+
+
+def _is_quick(start: float, timeout_ms: int) -> bool:
+    """Whether a call can run once more within its time limit, which a busy machine does not change as a rule."""
+    return (time.monotonic() - start) * 2_000 < timeout_ms
 
 
 def _timeout_error(timeout_ms: int) -> SandboxError:

@@ -185,7 +185,7 @@ def _new_worker(tier: Tier, memory_limit_mb: int) -> Worker:
 def _admit(code: str) -> None:
     """Refuse code that is too large or not valid Unicode, for every tier."""
     try:
-        size = len(code.encode())
+        size = len(code) if code.isascii() else len(code.encode())
     except UnicodeEncodeError:
         raise SandboxError(
             Failure.UNSUPPORTED_CONSTRUCT, "the code is not valid Unicode: it has a lone surrogate"

@@ -23,6 +23,8 @@ VERSION = "1.4.0"
 """The release of the library whose messages these are; its worker refuses others."""
 MAX_VALUES = 64
 """Values of a context that are sent one by one; of more, the interpreter parses the JSON itself."""
+MAX_KEPT_NAME = 64
+"""The longest key whose row is remembered."""
 MAX_FRAME = 256 * 1024
 """The longest message that is read: more than any answer, and than what is printed at once."""
 PIECE = 1 << 16
@@ -62,7 +64,8 @@ def number_field(field: int, number: int) -> bytes:
 
 def bytes_field(field: int, content: bytes) -> bytes:
     """A field that holds text, or a message."""
-    return _SMALL[field << 3 | 2] + write_number(len(content)) + content
+    size = len(content)
+    return _SMALL[field << 3 | 2] + (_SMALL[size] if size < _MORE else write_number(size)) + content
 
 
 def frame(message: bytes) -> bytes:
@@ -96,25 +99,37 @@ def configure(memory_bytes: int, depth: int, suspensions: int, timeout_ms: int) 
     return frame(bytes_field(1, named + usual + policy))
 
 
+@lru_cache(256)
+def _name_row(name: str) -> bytes:
+    return bytes_field(2, bytes_field(8, name.encode()))
+
+
+_NAMED, _NAMED_FIRST = b"\x0a\x04\x08", b"\x0a\x02\x10"
+"""Openings of a member of a mapping: with the row of its name, and where that is row 0, which is left out."""
+
+
 class Values:
     """Values that code is given: a table in which the parts of a value come before it."""
 
     def __init__(self) -> None:
         self._rows: list[bytes] = []
+        self._begun = 0
 
     # Any: a value as JSON has them.
     def add(self, value: Any) -> int:
         """Add a value and return its row; raises OverflowError where the interpreter should parse the JSON itself."""
-        if len(self._rows) >= MAX_VALUES:
+        # Counted before its parts are added, so that the depth has a limit too. A row's number fits in one byte.
+        self._begun += 1
+        if self._begun > MAX_VALUES:
             raise OverflowError
-        if isinstance(value, str):
+        kind = value.__class__
+        if kind is str:
             return self.add_text(value.encode())
-        if isinstance(value, dict):
-            members = [self._member(key, held) for key, held in value.items()]
-            return self._add(bytes_field(14, b"".join(members)))
-        if isinstance(value, list):
-            rows = b"".join([write_number(self.add(held)) for held in value])
-            return self._add(bytes_field(11, bytes_field(1, rows) if rows else b""))
+        if kind is dict:
+            return self._add(bytes_field(14, b"".join([self._member(*member) for member in value.items()])))
+        if kind is list:
+            parts = bytes([self.add(held) for held in value])
+            return self._add(bytes_field(11, bytes_field(1, parts) if parts else b""))
         return self._add(_write_scalar(value))
 
     def add_text(self, content: bytes) -> int:
@@ -126,13 +141,16 @@ class Values:
         return number_field(1, len(self._rows)) + b"".join(self._rows)
 
     def _member(self, key: str, value: Any) -> bytes:
-        name, held = self.add_text(key.encode()), self.add(value)
-        # A zero is left out.
-        return bytes_field(1, (number_field(1, name) if name else b"") + number_field(2, held))
+        self._begun += 1
+        name = len(self._rows)
+        self._rows.append(_name_row(key) if len(key) <= MAX_KEPT_NAME else bytes_field(2, bytes_field(8, key.encode())))
+        held = self.add(value)
+        return _NAMED + bytes((name, 0x10, held)) if name else _NAMED_FIRST + bytes((held,))
 
     def _add(self, row: bytes) -> int:
-        self._rows.append(bytes_field(2, row))
-        return len(self._rows) - 1
+        rows = self._rows
+        rows.append(bytes_field(2, row))
+        return len(rows) - 1
 
 
 def _write_scalar(value: float | None) -> bytes:
@@ -165,10 +183,16 @@ def feed(code: bytes, context: bytes, scripts: Scripts) -> bytes:
         values, script = Values(), scripts.unparsed
         values.add_text(code)
         row = values.add_text(context)
+    return frame(bytes_field(3, _script_and_names(script, row) + bytes_field(3, values.to_message()) + _FOLDER))
+
+
+@lru_cache(256)
+def _script_and_names(script: bytes, row: int) -> bytes:
     names = bytes_field(2, bytes_field(1, b"code")) + bytes_field(2, bytes_field(1, b"context") + number_field(2, row))
-    return frame(
-        bytes_field(3, bytes_field(1, script) + names + bytes_field(3, values.to_message()) + bytes_field(5, b"/"))
-    )
+    return bytes_field(1, script) + names
+
+
+_FOLDER = bytes_field(5, b"/")
 
 
 def unwrap(message: bytes, *openings: bytes) -> bytes | None:
@@ -237,7 +261,8 @@ class Wire:
     def ask(self, request: bytes, deadline: float) -> bytes:
         """Send a request and return its reply; printed text is passed over.
 
-        Raises TimeoutError at the deadline, EOFError when the worker is gone, and OverflowError when it says too much.
+        Raises TimeoutError at the deadline, EOFError when the worker is gone, and OverflowError when it says too much;
+        BrokenPipeError when the worker was gone before it had read the request.
         """
         self._send(request, deadline)
         printed = 0
@@ -267,15 +292,13 @@ class Wire:
                 left = left[os.write(self._given, left) :]
             except BlockingIOError:
                 _wait(self._writable, deadline)
-            except BrokenPipeError:
-                raise EOFError from None
 
     def is_ready(self, session: bytes, deadline: float) -> bool:
         """Begin the first session, and return whether the worker understands."""
         try:
             self._send(session, deadline)
             return self._receive(deadline) == DONE
-        except (EOFError, TimeoutError, OverflowError):
+        except (EOFError, BrokenPipeError, TimeoutError, OverflowError):
             return False
 
     def kill(self) -> None:
