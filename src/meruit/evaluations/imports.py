@@ -66,6 +66,11 @@ def recognise(source: ImportSource, format_name: str | None = None) -> Importer:
     for importer in sorted(importers, key=lambda one: one.last):
         if importer.recognise(source):
             return importer
+    if source.head.startswith(b"evalId:"):
+        raise ImportFormatUnknown(
+            f"{str(source.path)!r} is YAML of promptfoo, which is not read; write JSON instead, with "
+            "`promptfoo export eval latest -o results.json`"
+        )
     raise ImportFormatUnknown(
         f"{str(source.path)!r} has no format that is known; there are {', '.join(importers.names())}: "
         "name one with --format"
@@ -148,7 +153,9 @@ def import_source(  # noqa: PLR0913 - one a choice
         same = (found.digest, compiled.digest, all_tags)
         if (known.dataset_digest, known.criteria_digest, dict(known.tags)) == same:
             return ImportResult(known, found, is_new=False)
-    started = evaluator.start(name, compiled, tags=all_tags, dataset_digest=found.digest, planned=found.cases)
+    started = evaluator.start(
+        *(name, compiled), tags=all_tags, dataset_digest=found.digest, planned=found.cases, replaces_empty=True
+    )
     done = run_cases(evaluator, started, compiled, _cases(source, importer, pass_score), report=report)
     return ImportResult(done, found, is_new=True)
 

@@ -187,3 +187,51 @@ def test_every_export_of_langfuse_says_the_same(tmp_path: Path, name: str, conte
     cases = {case.id: case for case in read(tmp_path / name, "langfuse")}
     assert {name: case.claimed for name, case in sorted(cases.items())} == {"a": "pass", "b": "fail", "c": None}
     assert (cases["a"].input, answer(cases["a"]), cases["a"].group) == ({"question": "2 + 2?"}, "4", "s")
+
+
+def test_broken_assertions_of_promptfoo_claim_nothing(tmp_path: Path) -> None:
+    def result(test: int, reason: str, **more: Any) -> dict[str, Any]:
+        parts = [
+            {"pass": False, "score": 0, "reason": reason, **more},
+            {"pass": True, "score": 1, "reason": "Assertion passed", "assertion": {"type": "contains"}},
+        ]
+        return {
+            "testIdx": test,
+            "promptIdx": test % 2,
+            "success": False,
+            "score": 0.5,
+            "failureReason": 1,
+            "vars": {"q": f"{test // 2}", "a": "1"},
+            "prompt": {"raw": "?", "label": "{{q}}"},
+            "gradingResult": {"pass": False, "score": 0.5, "reason": reason, "componentResults": parts},
+        }
+
+    set_of = {"metadata": {"assertionSet": {"type": "assert-set", "assertionCount": 2}}}
+    path = tmp_path / "results.jsonl"
+    path.write_text(
+        lines(
+            result(0, "Webhook error: Request failed", assertion={"type": "webhook"}),
+            result(1, "Custom function threw error: x", assertion={"type": "javascript"}),
+            result(2, "Aggregate score 0.00 < 0.5 threshold", **set_of),
+        ),
+        encoding="utf-8",
+    )
+    cases = read(path, "promptfoo")
+    assert [case.claimed for case in cases] == [None, None, "fail"]
+    assert [case.metadata["origin"]["checks"] for case in cases] == [
+        {"contains": True},
+        {"contains": True},
+        {"assert-set": False, "contains": True},
+    ]
+    # A test that is repeated has an index of its own, and equal variables.
+    assert [case.group for case in cases] == ["test 0", "test 0", "test 2"]
+    assert {case.tags["prompt"] for case in cases} == {"{{q}}"}
+
+
+def test_half_a_character_and_long_integers_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    half = '"\\ud83d"'
+    row = f'{{"testIdx": 0, "promptIdx": 0, "success": true, "response": {{"output": [{half}, {10**30}]}}}}'
+    path.write_text(row + "\n", encoding="utf-8")
+    (case,) = read(path, "promptfoo")
+    assert answer(case) == ["?", str(10**30)]

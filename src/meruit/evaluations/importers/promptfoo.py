@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import orjson
+
 from meruit.evaluations.datafiles import KNOWN_COLUMNS
 from meruit.evaluations.importers.support.json_stream import CUT, load, load_lines, split_document
 from meruit.evaluations.importers.support.pieces import (
@@ -23,7 +25,17 @@ from meruit.evaluations.importers.support.source import ImportSource
 from meruit.registry import importers
 
 FAILED, ERROR = 1, 2
-"""The reason of a failure that is the instrument's, not the model's."""
+"""Why a result is not a success: an assertion, or an error of the provider."""
+BROKEN = (
+    "Custom function threw error:",
+    "Python code execution failed:",
+    "Ruby code execution failed:",
+    "Webhook error:",
+    "Moderation API error:",
+    "Search rubric evaluation failed:",
+    "Invalid regex pattern:",
+)
+"""How promptfoo begins the reason of an assertion that could not be checked; it counts it as failed."""
 
 
 def is_promptfoo(source: ImportSource) -> bool:
@@ -50,6 +62,7 @@ def is_promptfoo(source: ImportSource) -> bool:
 def read_promptfoo(source: ImportSource) -> Iterator[Piece]:
     """Results of promptfoo, `-o results.json` or `-o results.jsonl`; a provider's error stays an error."""
     tags: dict[str, str] = {"origin": "promptfoo"}
+    groups: dict[int, str] = {}
     with source.open() as file:
         if "testIdx" in source.first_row:
             yield RunFacts(tags)
@@ -57,13 +70,13 @@ def read_promptfoo(source: ImportSource) -> Iterator[Piece]:
                 if row == CUT:
                     yield ImportNote("the last line is cut off; only what comes before is imported", partial=True)
                 else:
-                    yield _to_case(mapping(row))
+                    yield _to_case(mapping(row), groups)
             return
         for path, text in split_document(file, {"results.results"}):
             if path == CUT:
                 yield ImportNote("the file is cut off; only what comes before is imported", partial=True)
             elif path:
-                yield _to_case(mapping(load(text)))
+                yield _to_case(mapping(load(text)), groups)
             else:
                 document = mapping(load(text))
                 version = mapping(document.get("metadata")).get("promptfooVersion")
@@ -71,7 +84,7 @@ def read_promptfoo(source: ImportSource) -> Iterator[Piece]:
                 yield RunFacts(tags)
 
 
-def _to_case(row: Mapping[str, Any]) -> ImportedCase:
+def _to_case(row: Mapping[str, Any], groups: dict[int, str]) -> ImportedCase:
     response, variables = mapping(row.get("response")), mapping(row.get("vars"))
     grading = mapping(row.get("gradingResult"))
     given = {**variables, "prompt": mapping(row.get("prompt")).get("raw", "")}
@@ -87,7 +100,7 @@ def _to_case(row: Mapping[str, Any]) -> ImportedCase:
         output=response.get("output"),
         tags={
             "provider": provider.get("label") or provider.get("id"),
-            "prompt": mapping(row.get("prompt")).get("label") if prompt else None,
+            "prompt": mapping(row.get("prompt")).get("label"),
             "description": mapping(row.get("testCase")).get("description"),
         },
         metadata=mapping(mapping(row.get("testCase")).get("metadata")),
@@ -95,9 +108,17 @@ def _to_case(row: Mapping[str, Any]) -> ImportedCase:
         duration_ms=row.get("latencyMs"),
         cost=row.get("cost"),
         error=_error(row, response),
-        group=f"test {test}" if prompt is not None else None,
+        # Repeats are tests of their own with the same variables, and several prompts share a test.
+        group=_group(groups, variables, f"test {test}"),
     )
     return ImportedCase(case, _claim(row, grading))
+
+
+def _group(groups: dict[int, str], variables: Mapping[str, Any], test: str) -> str:
+    """The first test with these variables."""
+    if not variables:
+        return test
+    return groups.setdefault(hash(orjson.dumps(plain(variables), option=orjson.OPT_SORT_KEYS)), test)
 
 
 def _error(row: Mapping[str, Any], response: Mapping[str, Any]) -> str | None:
@@ -110,11 +131,13 @@ def _error(row: Mapping[str, Any], response: Mapping[str, Any]) -> str | None:
 
 def _claim(row: Mapping[str, Any], grading: Mapping[str, Any]) -> Claim:
     parts = [mapping(one) for one in items(grading.get("componentResults"))]
-    names = number_names([_name(mapping(one.get("assertion"))) for one in parts])
-    checks = {name: one["pass"] for name, one in zip(names, parts, strict=True) if isinstance(one.get("pass"), bool)}
-    broken = bool(mapping(grading.get("metadata")).get("graderError")) or any(
-        mapping(one.get("metadata")).get("graderError") for one in parts
-    )
+    names = number_names([*map(_name, parts)])
+    checks = {
+        name: one["pass"]
+        for name, one in zip(names, parts, strict=True)
+        if isinstance(one.get("pass"), bool) and not _is_broken(one)
+    }
+    broken = any(map(_is_broken, [grading, *parts]))
     success = row.get("success")
     # A failure that neither the row nor the grading explains is not a verdict: it may be an error of the provider.
     explained = row.get("failureReason") == FAILED or grading.get("pass") is False
@@ -127,8 +150,17 @@ def _claim(row: Mapping[str, Any], grading: Mapping[str, Any]) -> Claim:
     )
 
 
-def _name(assertion: Mapping[str, Any]) -> str:
-    return str(assertion.get("metric") or assertion.get("type") or "assertion")
+def _is_broken(grading: Mapping[str, Any]) -> bool:
+    """Whether an assertion could not be checked: then it says nothing about the work."""
+    return bool(mapping(grading.get("metadata")).get("graderError")) or (
+        grading.get("pass") is False and str(grading.get("reason", "")).startswith(BROKEN)
+    )
+
+
+def _name(part: Mapping[str, Any]) -> str:
+    """The metric or type of an assertion, or of the set that a part sums up."""
+    described = mapping(part.get("assertion")) or mapping(mapping(part.get("metadata")).get("assertionSet"))
+    return str(described.get("metric") or described.get("type") or "assertion")
 
 
 def _tokens(usage: Mapping[str, Any]) -> TokenClasses:
