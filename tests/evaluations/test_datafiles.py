@@ -92,6 +92,12 @@ def test_usual_names_need_no_mapping(tmp_path: Path) -> None:
         ("a.csv", "q,q\n1,2", "line 1"),
         ("a.csv", 'q,answer\n"1', "line"),
         ("a.csv", "q\n\xff".encode("latin-1"), "UTF-8"),
+        ("a.csv", "q;answer\n1;2", "line 1"),
+        ("a.jsonl", '\n{"q": "\xe9"}'.encode("latin-1"), "line 2: not UTF-8"),
+        ("a.jsonl", '{"q": 1}'.encode("utf-16"), "UTF-8"),
+        ("a.jsonl", '{"q": ' + "[" * 3_000 + "]" * 3_000 + "}", "line 1"),
+        ("a.jsonl", '{"q": ' + "9" * 5_000 + "}", "line 1"),
+        ("a.json", '[{"q": 1},\n{"q" 2}]', "line 2"),
         ("a.parquet", "not parquet", ""),
     ],
 )
@@ -99,6 +105,15 @@ def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, name: str, conten
     with pytest.raises(DocumentError) as refused:
         read(written(tmp_path, name, content))
     assert where in str(refused.value)
+
+
+@pytest.mark.parametrize("form", ["{}", "[{}]"])
+def test_integers_of_any_length_keep_every_digit(tmp_path: Path, form: str) -> None:
+    path = written(tmp_path, "a.json" if "[" in form else "a.jsonl", form.replace("{}", f'{{"output": {10**30 + 1}}}'))
+    assert read(path, ColumnMap())[0].output == {"text": 10**30 + 1}
+    assert read(written(tmp_path, "a.csv", f'metadata\n"{{""n"": {10**30 + 1}}}"'), ColumnMap())[0].metadata == {
+        "n": 10**30 + 1
+    }
 
 
 def test_what_cannot_be_opened_is_said(tmp_path: Path) -> None:

@@ -117,6 +117,25 @@ def test_an_unfinished_name_is_kept_for_the_same_evaluation(evaluator: Evaluator
         evaluator.start("first", other, tags={"model": "m"}, dataset_digest="d")
 
 
+def test_a_name_without_cases_is_free_for_other_data(
+    evaluator: Evaluator, reader: Evaluations, criteria: CompiledCriteria
+) -> None:
+    started = evaluator.start("first", criteria, dataset_digest="a")
+    assert evaluator.start("first", criteria, dataset_digest="a", replaces_empty=True).id == started.id
+    again = evaluator.start("first", criteria, dataset_digest="b", replaces_empty=True)
+    assert (again.id != started.id, again.dataset_digest) == (True, "b")
+    # Its process may still be at work.
+    with pytest.raises(NotFound):
+        evaluator.record(started, [evaluator.judge(criteria, Case("c", {}, {"text": "a"}))])
+    # Outputs that a target made are paid for.
+    with pytest.raises(EvaluationConflict), evaluator.journal(again):
+        evaluator.start("first", criteria, dataset_digest="c", replaces_empty=True)
+    evaluator.record(again, [evaluator.judge(criteria, Case("c", {}, {"text": "a"}))])
+    with pytest.raises(EvaluationConflict):
+        evaluator.start("first", criteria, dataset_digest="c", replaces_empty=True)
+    assert reader.find("first").id == again.id
+
+
 def test_a_case_is_recorded_once_whoever_records_it(evaluator: Evaluator, criteria: CompiledCriteria) -> None:
     started = evaluator.start("first", criteria)
     evaluator.record(started, [evaluator.judge(criteria, case(1))])

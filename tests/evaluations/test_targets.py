@@ -13,6 +13,7 @@ import pytest
 
 from meruit.errors import MeruitError, TargetFailed
 from meruit.evaluations import run_target as running
+from meruit.evaluations import target_threads
 from meruit.evaluations.evaluation import Case, CaseError, EvaluationStatus
 from meruit.evaluations.reader import CaseFilter, Evaluations
 from meruit.evaluations.run import RunLimits
@@ -237,6 +238,75 @@ def test_a_function_may_return_what_is_to_be_awaited() -> None:
     assert made(FunctionTarget(lambda _: later())).output == {"text": "a"}
 
 
+def test_a_plain_function_that_hangs_holds_up_nothing(
+    evaluator: Evaluator, reader: Evaluations, criteria: CompiledCriteria
+) -> None:
+    free = threading.Event()
+    started = evaluator.start("first", criteria)
+    limits = RunLimits(concurrency=40, retries=0, timeout_s=0.2)
+    target = FunctionTarget(lambda _: str(free.wait(60)))
+    try:
+        asyncio.run(run_target(evaluator, started, criteria, cases(40), target, limits))
+        assert reader.summary(reader.find("first")).errors == {"target_timeout": 40}
+        assert not free.is_set()
+    finally:
+        free.set()
+
+
+def test_plain_functions_run_as_many_as_asked_for_at_once() -> None:
+    # More than the threads that asyncio has.
+    together = threading.Barrier(40)
+    target = FunctionTarget(lambda _: str(together.wait(60) >= 0))
+
+    async def at_once() -> list[TargetOutput]:
+        return await asyncio.gather(*(target.make(case) for case in cases(40)))
+
+    assert {one.output["text"] for one in asyncio.run(at_once())} == {"True"}
+
+
+def test_too_many_calls_that_hang_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target_threads, "MAX_HUNG", 1)
+    free = threading.Event()
+    target = FunctionTarget(lambda given: "a" if given["n"] else str(free.wait(60)))
+
+    async def one_after_the_other() -> str:
+        hung, more, _ = cases(3)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await target.make(hung)
+        with pytest.raises(TargetFailed) as refused:
+            await target.make(more)
+        assert not refused.value.retry
+        free.set()
+        for _ in range(3_000):
+            try:
+                return str((await target.make(more)).output["text"])
+            except TargetFailed:
+                await asyncio.sleep(0.01)
+        return "still refused"
+
+    assert asyncio.run(one_after_the_other()) == "a"
+
+
+@pytest.mark.parametrize("problem", [SystemExit(3), StopIteration(), RecursionError()])
+def test_a_function_cannot_end_the_run(problem: BaseException) -> None:
+    def answer(given: dict[str, Any]) -> str:
+        raise problem
+
+    async def later(given: dict[str, Any]) -> str:
+        raise problem
+
+    for function in (answer, later):
+        with pytest.raises(TargetFailed, match=type(problem).__name__):
+            made(FunctionTarget(function))
+
+
+def test_what_a_target_returns_wrongly_is_not_paid_twice() -> None:
+    with pytest.raises(TargetFailed) as refused:
+        made(FunctionTarget(lambda _: 5))
+    assert not refused.value.retry
+
+
 # Commands.
 
 
@@ -265,6 +335,22 @@ def test_a_command_that_fails_is_an_error(tmp_path: Path) -> None:
             CommandTarget(wrong)
 
 
+def test_a_command_that_never_stops_printing_is_ended(tmp_path: Path) -> None:
+    endless = "import sys\nwhile True: sys.stdout.write('x' * 65536)"
+    with pytest.raises(TargetFailed) as refused:
+        made(CommandTarget(script(tmp_path, endless)))
+    assert not refused.value.retry
+
+
+def test_a_command_need_not_read_its_input(tmp_path: Path) -> None:
+    assert made(CommandTarget(script(tmp_path, "print('a')")), text="x" * 1_000_000).output == {"text": "a"}
+
+
+def test_a_command_gets_integers_of_any_length(tmp_path: Path) -> None:
+    echo = script(tmp_path, "import json, sys\nprint(json.load(sys.stdin)['n'])")
+    assert made(CommandTarget(echo), n=10**30).output == {"text": str(10**30)}
+
+
 def test_a_command_ends_with_its_time(tmp_path: Path, evaluator: Evaluator, criteria: CompiledCriteria) -> None:
     slow = script(tmp_path, "import time; time.sleep(3600)")
     started = evaluator.start("first", criteria)
@@ -290,6 +376,20 @@ def test_an_endpoint_is_asked_with_a_template(endpoint: Any) -> None:
     assert body["messages"] == [{"content": "Q: why? 5"}]
     assert (body["n"], body["x"], body["all"]) == (5, 1, {"q": "why?", "n": 5})
     assert asked[0]["headers"]["X-Key"] == "k"
+
+
+def test_an_input_in_braces_is_not_a_template(endpoint: Any) -> None:
+    url = endpoint(lambda request: (200, json.dumps({"got": request["body"]}).encode()))
+    target = UrlTarget(url, '{"a": "{{ q }} and {{n}}", "b": "{{ n }}", "c": "{{input}}!"}')
+    got = made(target, q="{{n}}", n=5).output["got"]
+    assert got == {"a": "{{n}} and 5", "b": 5, "c": '{"q":"{{n}}","n":5}!'}
+
+
+def test_a_body_names_only_parts_of_the_input(endpoint: Any) -> None:
+    target = UrlTarget(endpoint(lambda _: (200, b"a")), '{"a": "{{qestion}}"}')
+    with pytest.raises(TargetFailed, match="question") as refused:
+        made(target, question="?")
+    assert not refused.value.retry
 
 
 def test_an_endpoint_without_a_template_gets_the_input(endpoint: Any) -> None:

@@ -222,8 +222,8 @@ def _parse_object(value: str, name: str) -> Any:
     if not value.strip():
         return {}
     try:
-        return orjson.loads(value)
-    except ValueError:
+        return load(value)
+    except (ValueError, RecursionError):
         raise MeruitError(f"{name} is an object of JSON, not {value[:40]!r}") from None
 
 
@@ -394,22 +394,39 @@ def read_jsonl(file: BinaryIO, path: str, lines_before: int = 0) -> Iterator[Any
         if (not line or line[:1].isspace()) and not line.strip():
             continue
         try:
-            row = orjson.loads(line)
-        except ValueError:
-            row = _loads(line, path, number)
+            row = load(line)
+        except (ValueError, RecursionError) as problem:
+            raise _complain_of_json(path, line, problem, number) from None
         yield row
 
 
-def _loads(text: bytes, path: str, line: int | None = None) -> Any:
+# Exact for integers of any length, which orjson would round.
+load = msgspec.json.Decoder().decode
+
+
+def _complain_of_json(path: str, text: bytes, problem: Exception, line: int | None = None) -> DocumentError:
+    """What is wrong with a text that is not JSON, and where."""
     try:
-        return orjson.loads(text)
-    except ValueError as problem:
-        hint = "; NaN and Infinity are not JSON, write null" if b"NaN" in text or b"Infinity" in text else ""
-        raise complain(path, f"not JSON: {problem}{hint}", line) from None
+        text.decode()
+    except UnicodeDecodeError as bad:
+        return complain_of_bytes(path, bad, line)
+    reason = "too many levels" if isinstance(problem, RecursionError) else str(problem)
+    # This reader says it better.
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError as better:
+        where = f"column {better.colno}" if line is not None else f"line {better.lineno}, column {better.colno}"
+        reason = f"{better.msg} ({where})"
+    hint = "; NaN and Infinity are not JSON, write null" if b"NaN" in text or b"Infinity" in text else ""
+    return complain(path, f"not JSON: {reason}{hint}", line)
 
 
 def _json_rows(path: str) -> Iterator[Any]:
-    content = _loads(read_bytes(path), path)
+    text = read_bytes(path).removeprefix(BOM)
+    try:
+        content = load(text)
+    except (ValueError, RecursionError) as problem:
+        raise _complain_of_json(path, text, problem) from None
     if not isinstance(content, list):
         raise complain(path, "a JSON file of cases is a list of objects; for one object a line, use --format jsonl")
     yield from content
@@ -424,6 +441,10 @@ def read_csv(file: BinaryIO, path: str, delimiter: str, lines_before: int = 0) -
         header = next(reader, None)
         if header is None:
             return
+        if len(header) == 1 and ";" in header[0]:
+            raise complain(
+                path, f"cells are separated by {delimiter!r}, and these seem to be by ';'; save it with commas", 1
+            )
         twice = next((name for name in header if header.count(name) > 1), None)
         if twice is not None:
             raise complain(path, f"two columns are named {twice!r}", 1)
@@ -444,9 +465,9 @@ def read_csv(file: BinaryIO, path: str, delimiter: str, lines_before: int = 0) -
         text.detach()
 
 
-def complain_of_bytes(path: str, problem: UnicodeDecodeError) -> DocumentError:
+def complain_of_bytes(path: str, problem: UnicodeDecodeError, line: int | None = None) -> DocumentError:
     """What is wrong with a file that is not text."""
-    return complain(path, f"not UTF-8 (byte {problem.object[problem.start]:#04x}); save it as UTF-8")
+    return complain(path, f"not UTF-8 (byte {problem.object[problem.start]:#04x}); save it as UTF-8", line)
 
 
 @contextmanager

@@ -120,6 +120,8 @@ def shorten(text: str, longest: int = MAX_TEXT) -> str:
 
 def export_format(format_name: str | None, target: str) -> str:
     """The name of a format as it was given, or else by the ending of the file; raises UnknownName, listing all."""
+    if format_name == "html" or (format_name is None and target.casefold().endswith(".html")):
+        raise UnknownName("an evaluation as HTML is written by `meruit eval page NAME -o FILE`")
     if format_name is not None:
         return exporters.get(format_name).name
     found = exporters.by_ending(target)

@@ -139,6 +139,11 @@ def _read_lines(file: Path) -> Iterator[_Line]:
             continue
 
 
+def has_journal(folder: Path, evaluation_id: str) -> bool:
+    """Whether a target began to make outputs of an evaluation, and did not end."""
+    return (folder / FOLDER / f"{evaluation_id}.jsonl").exists()
+
+
 @contextmanager
 def open_journal(folder: Path, evaluation_id: str) -> Iterator[RunJournal]:
     """The journal of an evaluation; raises EvaluationConflict while another process on this machine has it."""

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
-from meruit.errors import AuthorError, UnknownJudge
+from meruit.errors import AuthorError, NotFound, UnknownJudge
 from meruit.evaluations.bulk_judge import BulkJudge
 from meruit.evaluations.case_judge import (
     CaseJudge,
@@ -19,7 +19,7 @@ from meruit.evaluations.case_judge import (
     finish_segment,
 )
 from meruit.evaluations.evaluation import Case, EvaluationRecord, EvaluationStatus
-from meruit.evaluations.journal import RunJournal, open_journal
+from meruit.evaluations.journal import RunJournal, has_journal, open_journal
 from meruit.evaluations.judge_usage import FRAMEWORK, build_judge_runs
 from meruit.evaluations.pairwise import (
     MAX_PAIRS_A_REQUEST,
@@ -31,7 +31,7 @@ from meruit.evaluations.pairwise import (
 )
 from meruit.evaluations.reader import Evaluations
 from meruit.evaluations.store.read import find, find_known_cases, find_spending
-from meruit.evaluations.store.write import FinishEvaluation, RecordSegment, StartEvaluation
+from meruit.evaluations.store.write import DropEmptyEvaluation, FinishEvaluation, RecordSegment, StartEvaluation
 from meruit.judges.prefer import PairJudge, PairQuestion
 from meruit.judges.records import read_totals
 from meruit.judges.service import ModelJudges
@@ -70,11 +70,26 @@ class Evaluator:
         tags: Mapping[str, str] | None = None,
         dataset_digest: str | None = None,
         planned: int | None = None,
+        replaces_empty: bool = False,
     ) -> EvaluationRecord:
-        """Begin an evaluation, or go on with an unfinished one of the same name, criteria, data and tags."""
-        return self._store.recorder.write(
-            self.draft_start(name, criteria, tags=tags, dataset_digest=dataset_digest, planned=planned)
-        )
+        """Begin an evaluation, or go on with an unfinished one of the same name, criteria, data and tags.
+
+        With `replaces_empty`, an unfinished one of other data, criteria or tags frees its name where it has no case: as
+        a rule, its file had a fault.
+        """
+        start = self.draft_start(name, criteria, tags=tags, dataset_digest=dataset_digest, planned=planned)
+        if replaces_empty:
+            self._drop_empty(start)
+        return self._store.recorder.write(start)
+
+    def _drop_empty(self, start: StartEvaluation) -> None:
+        try:
+            found = self.find(start.name)
+        except NotFound:
+            return
+        # A target may have made outputs that are paid for.
+        if not found.cases and not has_journal(self._store.database.location.folder, found.id):
+            self._store.recorder.write(DropEmptyEvaluation(self._tenant, start))
 
     def draft_start(
         self,
@@ -84,7 +99,7 @@ class Evaluator:
         tags: Mapping[str, str] | None = None,
         dataset_digest: str | None = None,
         planned: int | None = None,
-    ) -> Write[EvaluationRecord]:
+    ) -> StartEvaluation:
         """The write that begins an evaluation; raises InvalidCase for a name or tags that cannot be kept."""
         check_name(name, "the evaluation")
         check_tags(tags or {}, "the evaluation")

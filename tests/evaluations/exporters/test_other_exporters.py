@@ -11,6 +11,8 @@ import pyarrow.parquet as parquet  # type: ignore[import-untyped]
 import pytest
 from tests.evaluations.exporters.conftest import Export
 
+from meruit.errors import UnknownName
+from meruit.evaluations.evaluation import Case
 from meruit.evaluations.export import EvaluationExport, export_format, write_export
 from meruit.evaluations.importers.support.source import ImportSource
 from meruit.evaluations.imports import recognise, survey
@@ -32,6 +34,18 @@ def rows_of(exported: EvaluationExport) -> list[Any]:
 def test_every_format_writes_an_evaluation_without_cases(name: str, export_of: Export) -> None:
     assert isinstance(written(export_of([]), name), bytes)
     assert exporters.get(name).summary.endswith(".")
+
+
+@pytest.mark.parametrize("name", exporters.names())
+def test_every_format_writes_integers_of_any_length(name: str, export_of: Export) -> None:
+    kept = Case("long", {"reference": 10**30, "prompt": {"n": 10**30}}, {"text": 10**30 + 1})
+    assert isinstance(written(export_of([kept]), name), bytes)
+
+
+def test_a_page_is_written_by_its_own_command() -> None:
+    for format_name, target in (("html", "-"), (None, "a.html")):
+        with pytest.raises(UnknownName, match="eval page"):
+            export_format(format_name, target)
 
 
 def test_json_lines_hold_everything(exported: EvaluationExport) -> None:

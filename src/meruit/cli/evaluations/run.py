@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from contextlib import redirect_stdout
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -216,7 +217,9 @@ def run_command(  # noqa: PLR0913, PLR0915 - one an option, and each is passed o
         against = None if baseline is None else reader.find(baseline)
         source = Datasets(store, tenant).open(data_file) if file is None else file
         planned = None if source.rows is None else source.rows * repeat
-        started = evaluator.start(name, compiled, tags=dict(tags), dataset_digest=source.digest, planned=planned)
+        started = evaluator.start(
+            *(name, compiled), tags=dict(tags), dataset_digest=source.digest, planned=planned, replaces_empty=True
+        )
         if started.cases:
             note(f"going on with {name}: {started.cases} cases are recorded")
         with _ProgressLine() as report:
@@ -228,7 +231,9 @@ def run_command(  # noqa: PLR0913, PLR0915 - one an option, and each is passed o
                 several = repeat_cases(cases, 1)
                 run_cases(evaluator, started, compiled, several, limits=limits.judges, report=report)
             else:
-                asyncio.run(run_target(evaluator, started, compiled, cases, maker, limits, report=report))
+                # What a user's function prints is not part of our output.
+                with redirect_stdout(sys.stderr):
+                    asyncio.run(run_target(evaluator, started, compiled, cases, maker, limits, report=report))
         done = reader.find(started.id)
         summary, tokens = reader.summary(done), reader.judge_tokens(done)
         if as_json:

@@ -164,6 +164,8 @@ def _reasons(one: CaseDetail) -> Iterator[str]:
     if one.result is None:
         yield "erased"
         return
+    if one.output is None and one.summary.error is None:
+        yield "it has no output; --map output.text=COLUMN names the column"
     for judged in one.result.criterion_results:
         if judged.status in (Status.NOT_MET, Status.INDETERMINATE):
             why = judged.error or format_value(judged)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-import orjson
+from msgspec import json
 
 from meruit.evaluations.export import EvaluationExport, is_open, unmet
 from meruit.evaluations.reader import CaseDetail
@@ -55,9 +55,9 @@ def write_inspect(exported: EvaluationExport) -> Iterator[bytes]:
         "results": results,
         "stats": {"started_at": created, "completed_at": ended, "model_usage": {}},
     }
-    yield orjson.dumps(head)[:-1] + b',"samples":['
+    yield json.encode(head)[:-1] + b',"samples":['
     for number, case in enumerate(exported.cases()):
-        yield (b",\n" if number else b"\n") + orjson.dumps(_sample(case))
+        yield (b",\n" if number else b"\n") + json.encode(_sample(case))
     yield b"]}\n"
 
 
@@ -107,4 +107,4 @@ def _scores(case: CaseDetail) -> dict[str, Any]:
 
 
 def _text(part: Any) -> str:
-    return orjson.dumps(part).decode()
+    return json.encode(part).decode()

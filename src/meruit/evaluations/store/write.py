@@ -74,18 +74,37 @@ class StartEvaluation:
         )
         return started
 
+    def is_about(self, found: EvaluationRecord) -> bool:
+        """Whether an evaluation has the same criteria, data and tags."""
+        wanted = (self.criteria_digest, self.dataset_digest, dict(self.tags))
+        return (found.criteria_digest, found.dataset_digest, dict(found.tags)) == wanted
+
     def _go_on(self, found: EvaluationRecord) -> EvaluationRecord:
         if found.status is EvaluationStatus.FINISHED:
             raise EvaluationConflict(
                 f"the evaluation {self.name!r} is finished, and does not change; choose another name"
             )
-        wanted = (self.criteria_digest, self.dataset_digest, dict(self.tags))
-        if (found.criteria_digest, found.dataset_digest, dict(found.tags)) != wanted:
+        if not self.is_about(found):
             raise EvaluationConflict(
                 f"the evaluation {self.name!r} was begun with other criteria, data or tags; "
                 "continue with the same, or choose another name"
             )
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class DropEmptyEvaluation:
+    """Free the name of an evaluation that was begun about something else, and that has no case."""
+
+    tenant: str
+    start: StartEvaluation
+
+    def __call__(self, writing: WriteTransaction) -> None:
+        """Drop it; one that has cases, or that is about the same, is left as it is."""
+        table = tables.evaluations
+        found = writing.read(select(table).where(table.c.tenant == self.tenant, table.c.name == self.start.name))
+        if found and not self.start.is_about(evaluation_of(found[0])):
+            writing.rewrite(_DROP_EMPTY, self.tenant, found[0].id, EvaluationStatus.RUNNING.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,4 +264,5 @@ _CASE_COLUMNS = (
     *("faults", "latency_ms", "cost_micros"),
 )
 _GROW = "UPDATE evaluations SET cases = ?, segments = ? WHERE tenant = ? AND id = ?"
+_DROP_EMPTY = "DELETE FROM evaluations WHERE tenant = ? AND id = ? AND status = ? AND cases = 0"
 _FINISH = "UPDATE evaluations SET status = ?, ended_at = ? WHERE tenant = ? AND id = ?"
