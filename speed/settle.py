@@ -191,7 +191,6 @@ COPIES = {
     "log_leaves": {"seq": "-({i} * 100 + t.seq)", "contract_id": "'con_' || {id}"},
     "first_outputs": {"output_hash": "'x' || {id} || t.output_hash", "input_hash": "'x' || {id} || t.input_hash"},
     "output_sketches": {"input_hash": "'x' || {id} || t.input_hash"},
-    "settled_evidence": {"evidence": "'x' || {id} || t.evidence"},
     "balances": {"account": "'escrow:con_' || {id}"},
 }
 ONLY = {"balances": "t.account LIKE 'escrow:%'", "log_leaves": "t.contract_id IS NOT NULL"}

@@ -22,7 +22,7 @@ import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Connection, func, inspect, select
+from sqlalchemy import Connection, func, insert, inspect, select, update
 from tests.conformance.counting import rows_of
 from tests.outcomes.making import (
     CRITERIA,
@@ -41,6 +41,7 @@ from tests.postgres import Server
 from tests.sampling import is_in_full
 from tests.store.layouts import LATER, LATER_TABLE, stamp, use_later_layout
 
+from meruit.audit.check import check_store
 from meruit.errors import (
     IdempotencyConflict,
     MeruitError,
@@ -992,6 +993,43 @@ def test_anything_but_a_key_in_force_lets_nobody_in(store: Store) -> None:
     secrets = [one.secret.split(".")[1] for one in (made, other)]
     wrong = ["", made.key.id, f"{made.key.id}.", f"{made.key.id}.{secrets[1]}", f"mk_000000000000.{secrets[0]}"]
     assert [admitted(store, one) for one in [*wrong, f"{made.secret}\n", f" {made.secret}"]] == [None] * 7
+
+
+CHANGED_KEYS: dict[str, dict[str, Any]] = {
+    "role": {"role": "admin"},
+    "tenant": {"tenant": "another"},
+    "agent": {"agent_id": "a2"},
+    "expiry": {"expires_at": None},
+    "secret": {"secret_hash": sha256(b"x" * 43).digest()},
+}
+
+
+@pytest.mark.parametrize("what", CHANGED_KEYS)
+def test_a_key_that_the_log_does_not_know_lets_nobody_in(store: Store, what: str) -> None:
+    made = issued(store, Role.AGENT, "a1", expires_at=datetime(2999, 1, 1, tzinfo=UTC))
+    with store.database.writer.begin() as connection:
+        connection.execute(update(tables.keys).values(**CHANGED_KEYS[what]))
+    presented = f"{made.key.id}.{'x' * 43}" if what == "secret" else made.secret
+    assert admitted(store, presented) is None
+    assert [one.where for one in check_store(store).problems] == [f"keys {made.key.id}"]
+
+
+def test_a_key_that_is_added_to_the_rows_alone_lets_nobody_in(store: Store) -> None:
+    with store.database.writer.begin() as connection:
+        row = {"id": "mk_0123456789ab", "secret_hash": sha256(b"x" * 43).digest(), "tenant": "acme", "role": "admin"}
+        connection.execute(insert(tables.keys).values(**row, name="mine", created_at=1))
+    assert admitted(store, f"mk_0123456789ab.{'x' * 43}") is None
+    assert [one.where for one in check_store(store).problems] == ["keys mk_0123456789ab"]
+
+
+def test_a_revoked_key_is_not_brought_back_by_its_row(store: Store) -> None:
+    made = issued(store)
+    store.recorder.write(keys.Revoke(made.key.id, None))
+    assert check_store(store).sound
+    with store.database.writer.begin() as connection:
+        connection.execute(update(tables.keys).values(revoked_at=None))
+    assert admitted(store, made.secret) is None
+    assert [one.where for one in check_store(store).problems] == [f"keys {made.key.id}"]
 
 
 def test_a_revoked_key_lets_nobody_in(store: Store) -> None:

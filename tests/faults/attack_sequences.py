@@ -58,7 +58,7 @@ EACH_STORE = 100
 """Sequences that share a store."""
 MONEY = (
     *(tables.contracts, tables.works, tables.criteria, tables.outcomes, tables.verdicts, tables.governance_checks),
-    *(tables.settlements, tables.transfers, tables.postings, tables.contract_transitions, tables.settled_evidence),
+    *(tables.settlements, tables.transfers, tables.postings, tables.contract_transitions),
     *(tables.blobs, tables.log_leaves),
 )
 """What a writer changes; balances are sums, and are compared at the end."""

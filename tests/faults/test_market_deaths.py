@@ -18,8 +18,7 @@ PATIENCE_S = 900
 WRITTEN = (
     *("agent_histories", "balances", "blobs", "checkpoints", "contract_transitions", "contracts", "criteria"),
     *("dealings", "events", "governance_checks", "idempotency", "log_leaves", "outcomes", "output_sketches"),
-    *("postings", "settled_evidence"),
-    *("settlements", "first_outputs", "transfers", "verdicts", "works"),
+    *("postings", "settlements", "first_outputs", "transfers", "verdicts", "works"),
 )
 CHANGED = ("contracts", "log_state", "outcomes")
 READ = (
@@ -35,7 +34,7 @@ READ = (
         "log_leaves",
         "log_state",
     ),
-    *("outcomes", "settled_evidence", "settlements", "first_outputs", "try_sketches", "verdicts", "works"),
+    *("outcomes", "settlements", "first_outputs", "try_sketches", "verdicts", "works"),
 )
 STATEMENTS = {
     *(f"INSERT {table}" for table in WRITTEN),

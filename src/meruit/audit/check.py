@@ -17,7 +17,17 @@ from sqlalchemy import Connection, func, select
 
 from meruit.audit.check_rows import CHECKS, RowScan, parse_leaf
 from meruit.errors import NoteError
-from meruit.log.entries import Entry, GateEntry, KeyEntry, UsageEntry, entry_bytes, read_entry
+from meruit.log.entries import (
+    ApiKeyEntry,
+    ApiKeyRevocationEntry,
+    Entry,
+    GateEntry,
+    KeyEntry,
+    RunPaymentEntry,
+    UsageEntry,
+    entry_bytes,
+    read_entry,
+)
 from meruit.log.key_chain import KeyChain
 from meruit.log.merkle import TILE_HEIGHT, Frontier, leaf_hash, node_hash
 from meruit.log.note import open_checkpoint
@@ -305,11 +315,13 @@ def _fold(hashes: list[bytes]) -> bytes:
 
 
 def _place_in_sequence(entry: Entry) -> tuple[str | None, int | None]:
-    """What the entry is numbered under without a gap, and its number: a contract, a usage run or an agent run."""
+    """What the entry is numbered under without a gap, and its number: a contract, a run or an API key."""
     match entry:
         case GateEntry():
             return entry.run, entry.number
         case UsageEntry():
             return contract_of(entry.run), entry.number
+        case RunPaymentEntry() | ApiKeyEntry() | ApiKeyRevocationEntry():
+            return entry.sequence, entry.number
         case _:
             return getattr(entry, "contract", None), getattr(entry, "contract_seq", None)

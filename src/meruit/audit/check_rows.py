@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Table, func, select, tuple_
 
-from meruit.contracts.logged import differing_fields, read_logged_contract
+from meruit.contracts.logged import LoggedContract, differing_fields, is_logged_run, read_logged_contract
 from meruit.contracts.postings import Parties, Posting
 from meruit.contracts.records import contract_from
 from meruit.contracts.replay import transfer_from_entry
@@ -37,7 +37,9 @@ from meruit.log.entries import (
     VerdictEntry,
     VersionSegmentEntry,
     VoteEntry,
+    api_key_sequence,
     read_entry,
+    run_sequence,
 )
 from meruit.log.segment import VersionEntry, segment_root, version_bytes
 from meruit.model.contract import parse_stored_work
@@ -46,6 +48,7 @@ from meruit.outcomes.segment import open_versions
 from meruit.review.label import ReviewTerms, draws_digest, label_content
 from meruit.store import tables
 from meruit.store.blobs import BlobStore
+from meruit.store.keys import differing_key_fields
 from meruit.usage.logged import RecordedUsage, find_usage_difference
 from meruit.usage.records import contract_of
 
@@ -290,9 +293,10 @@ def _compare_governance(_: Reading, row: Any, entry: GovernanceEntry) -> Iterato
 
 
 def _compare_contract(reading: Reading, row: Any, entry: AwardEntry) -> Iterator[str]:
-    logged = read_logged_contract(_contract_entries(reading, row.tenant, row.id))
+    logged = read_logged_contract(_sequence_entries(reading, row.tenant, row.id))
     yield from _differing(tenant=(row.tenant, entry.tenant), award=(entry, logged.award))
     yield from differing_fields(contract_from(row), logged)
+    yield from _compare_run(reading, row, logged)
     works = tables.works
     work = reading.connection.execute(
         select(works).where(works.c.tenant == row.tenant, works.c.id == entry.work)
@@ -307,16 +311,34 @@ def _compare_contract(reading: Reading, row: Any, entry: AwardEntry) -> Iterator
         yield "input of the work"
 
 
+def _compare_run(reading: Reading, row: Any, logged: LoggedContract) -> Iterator[str]:
+    """The run that a contract is to be paid for, and the log's entry of its payment."""
+    outcomes = tables.outcomes
+    query = select(outcomes.c.metadata_salt).where(outcomes.c.tenant == row.tenant, outcomes.c.id == logged.outcome)
+    if not is_logged_run(row.evidence, logged, reading.connection.execute(query).scalar()):
+        yield "run"
+    elif row.evidence is not None and logged.settlements:
+        payments = _sequence_entries(reading, row.tenant, run_sequence(row.evidence))
+        if all(getattr(one, "contract", "") != row.id for one in payments):
+            yield "payment of its run"
+
+
+def _compare_api_key(reading: Reading, row: Any, _: None) -> Iterator[str]:
+    """A key against the entries on it; one that is revoked lets nobody in, whatever else its row says."""
+    entries = _sequence_entries(reading, row.tenant, api_key_sequence(row.id))
+    return differing_key_fields(row, entries)
+
+
 def _has_agreed_input(reading: Reading, work: Any) -> bool:
     """Whether a work refers to the input that its body commits to; the content is checked with the blobs."""
     committed, address = parse_stored_work(bytes(work.body)).input_commitment, work.input_address
     return matches_digest(committed, bytes(work.input_salt), address) and _is_stored(reading, work.tenant, address)
 
 
-def _contract_entries(reading: Reading, tenant: str, contract_id: str) -> list[Entry]:
-    """What the log says of one contract or usage run, in order."""
+def _sequence_entries(reading: Reading, tenant: str, name: str) -> list[Entry]:
+    """What the log says of one contract, run or API key, in order."""
     leaves = tables.log_leaves
-    query = select(leaves.c.body).where(leaves.c.tenant == tenant, leaves.c.contract_id == contract_id)
+    query = select(leaves.c.body).where(leaves.c.tenant == tenant, leaves.c.contract_id == name)
     bodies = reading.connection.execute(query.order_by(leaves.c.contract_seq)).scalars()
     return [entry for body in bodies if (entry := parse_leaf(body)) is not None]
 
@@ -351,7 +373,7 @@ def _compare_submission(_: Reading, row: Any, entry: GateEntry) -> Iterator[str]
 
 def _compare_usage(reading: Reading, row: Any, _: None) -> Iterator[str]:
     """A run has no leaf of its own: every entry of it commits to the run and its first observations."""
-    logged = _contract_entries(reading, row.tenant, contract_of(row.id))
+    logged = _sequence_entries(reading, row.tenant, contract_of(row.id))
     entries = [entry for entry in logged if isinstance(entry, UsageEntry)]
     salt = None if row.salt is None else bytes(row.salt)
     recorded = RecordedUsage(
@@ -461,7 +483,7 @@ def _compare_vote(_: Reading, row: Any, entry: VoteEntry) -> Iterator[str]:
 
 
 def _compare_transfer(reading: Reading, row: Any, entry: MoneyEntry) -> Iterator[str]:
-    entries = _contract_entries(reading, row.tenant, row.contract_id)
+    entries = _sequence_entries(reading, row.tenant, row.contract_id)
     award = next((one for one in entries if isinstance(one, AwardEntry)), None)
     if award is None:
         yield "award"
@@ -542,5 +564,6 @@ CHECKS = (
     # A later calibration or vote replaces the row, and votes are erased with the work that they are about.
     RowCheck(tables.judge_calibrations, _compare_calibration, "leaf", (CalibrationEntry,), counts=False),
     RowCheck(tables.judge_votes, _compare_vote, "leaf", (VoteEntry,), counts=False),
+    RowCheck(tables.keys, _compare_api_key),
     RowCheck(tables.blobs, _compare_blob, code="blob"),
 )

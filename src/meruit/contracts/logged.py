@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from meruit.log.commitment import matches
 from meruit.log.entries import (
     AwardEntry,
     DisputeEntry,
@@ -36,6 +37,8 @@ class LoggedContract:
 
     award: AwardEntry | None = None
     outcome: str = ""
+    run: str = ""
+    """The run that it is to be paid for, as a salted hash; empty for none."""
     verdict: VerdictEntry | None = None
     """The latest version."""
     settlement: SettlementEntry | None = None
@@ -65,7 +68,7 @@ def read_logged_contract(entries: Iterable[Any]) -> LoggedContract:
             case StartEntry():
                 logged = replace(logged, started_at=entry.at)
             case EvidenceEntry():
-                logged = replace(logged, outcome=entry.outcome, completed_at=entry.at)
+                logged = replace(logged, outcome=entry.outcome, run=entry.run, completed_at=entry.at)
             case VerdictEntry():
                 logged = replace(logged, verdict=entry)
             case _:
@@ -134,6 +137,13 @@ def differing_fields(contract: Contract, logged: LoggedContract) -> Iterator[str
     yield from differ
     if "terms" not in differ and contract.expires_at != contract.awarded_at + _time_allowed(contract.terms):
         yield "expires_at"
+
+
+def is_logged_run(run: str | None, logged: LoggedContract, salt: bytes | None) -> bool:
+    """Whether a contract's row names the run that its output was handed in for; true once the salt was erased."""
+    if run is None or not logged.run:
+        return run is None and not logged.run
+    return salt is None or matches(logged.run, bytes(salt), run.encode())
 
 
 def _written(moment: datetime | None) -> str | None:

@@ -34,9 +34,9 @@ from meruit.contracts.store.transaction import BILLS, BY_USAGE, ContractTransact
 from meruit.contracts.store.work import find_for_writing
 from meruit.contracts.token_terms import token_payments_by_run
 from meruit.errors import RecordTampered, WrongState
-from meruit.governance.records import find_paid_contract, forget_paid_evidence, record_paid_evidence
+from meruit.governance.records import find_paid_contract, forget_run_payment, record_run_payment
 from meruit.log.commitment import SALT_BYTES
-from meruit.log.entries import NO_CRITERIA, ReleaseEntry, ReversalEntry, SettlementEntry
+from meruit.log.entries import NO_CRITERIA, ReleaseEntry, ReversalEntry, SettlementEntry, criteria_digest_of
 from meruit.model.contract import Contract, ContractState, Escrow, SettleWhen
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.events import EventType
@@ -160,13 +160,16 @@ def criteria_of(body: bytes) -> SuccessCriteria:
 
 
 def criteria_body(step: ContractTransaction, digest: str) -> bytes:
-    """Criteria in canonical form, by their digest; raises WrongState for criteria that are not committed yet."""
+    """Criteria in canonical form, by digest; raises RecordTampered, and WrongState where they are not committed yet."""
     table = tables.criteria
     rows = step.writing.read(select(table.c.body).where(table.c.tenant == step.tenant, table.c.digest == digest))
     if not rows:
         # Another request of the same group has written them, and the group is not committed yet.
         raise WrongState("judged_meanwhile", "the contract was judged just now; retry")
-    return bytes(rows[0].body)
+    body = bytes(rows[0].body)
+    if criteria_digest_of(body) != digest:
+        raise RecordTampered(f"the criteria {digest} are not those that were published")
+    return body
 
 
 def record_verdict(step: ContractTransaction, contract: Contract, result: VerificationResult) -> Contract:
@@ -240,7 +243,7 @@ def write_settlement(
     )
     step.record_operation(contract, Operation.SETTLE, contract.settlement, fingerprint("settle", str(version)), reason)
     if contract.evidence is not None:
-        record_paid_evidence(step.writing, step.tenant, contract, contract.evidence)
+        record_run_payment(step.writing, step.tenant, contract, contract.evidence)
     _record_settled_amounts(step, contract, owed)
     step.emit_event(
         *(contract, EventType.CONTRACT_SETTLED, contract.settlement),
@@ -277,7 +280,7 @@ def reverse_payment(step: ContractTransaction, contract: Contract, mark: str, re
         leaf,
     )
     step.record_operation(contract, Operation.REVERSE, number, mark, reason)
-    forget_paid_evidence(step.writing, step.tenant, contract)
+    forget_run_payment(step.writing, step.tenant, contract)
     step.emit_event(
         *(contract, EventType.CONTRACT_REVERSED, number),
         settlement=number,

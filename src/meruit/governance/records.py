@@ -1,16 +1,18 @@
 """What other packages may use of what governance remembers of agents and outputs. Tables and SQL are in store."""
 
+from meruit.governance.paid_runs import (
+    find_paid_contract,
+    find_paid_contract_now,
+    forget_run_payment,
+    record_run_payment,
+)
 from meruit.governance.store import (
     OutputAttempt,
     VerifiedWork,
     add_history,
     compare_verified,
-    find_paid_contract,
-    find_paid_contract_now,
-    forget_paid_evidence,
     record_attempt,
     record_history,
-    record_paid_evidence,
 )
 
 __all__ = [
@@ -20,8 +22,8 @@ __all__ = [
     "compare_verified",
     "find_paid_contract",
     "find_paid_contract_now",
-    "forget_paid_evidence",
+    "forget_run_payment",
     "record_attempt",
     "record_history",
-    "record_paid_evidence",
+    "record_run_payment",
 ]

@@ -1,11 +1,10 @@
 """The history that outcomes are compared with; reads and writes a few rows per outcome."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection
 
 from meruit.governance.history import (
     AgentHistory,
@@ -20,11 +19,11 @@ from meruit.governance.history import (
     recent,
     update_history,
 )
+from meruit.governance.paid_runs import find_paid_contract
 from meruit.governance.resemblance import match_likeness, output_keys
 from meruit.model.contract import Contract
 from meruit.model.governance import Dealings, Dossier, GovernanceResult, History
 from meruit.store import tables
-from meruit.store.database import in_style
 from meruit.store.rows import Rows
 from meruit.store.transaction import MergeRule, WriteTransaction
 
@@ -63,8 +62,6 @@ _HISTORIES = Rows[AgentHistory]("agent_history")
 _SIGHTINGS = Rows[tuple[_Sighting, ...]]("first_output")
 _OUTPUT_SKETCHES = Rows[Sequence[str]]("output_sketches")
 _TRIES = Rows[Sequence[TryMark]]("try_sketches")
-_PAID_EVIDENCE = Rows[Mapping[str, bool]]("paid_evidence")
-"""Contracts that this group paid for a run, or took the payment back from."""
 
 
 def add_history(
@@ -232,31 +229,6 @@ def _tries(writing: WriteTransaction, tenant: str, agent_id: str, criteria_diges
     return known
 
 
-def record_paid_evidence(writing: WriteTransaction, tenant: str, contract: Contract, evidence: str) -> None:
-    """Record that the contract was paid for this run."""
-    _mark_payment(writing, tenant, contract, evidence, live=True)
-
-
-def forget_paid_evidence(writing: WriteTransaction, tenant: str, contract: Contract) -> None:
-    """Record that the payment was reversed; payments of other contracts for the same run stay."""
-    if contract.evidence is not None:
-        _mark_payment(writing, tenant, contract, contract.evidence, live=False)
-
-
-def _mark_payment(writing: WriteTransaction, tenant: str, contract: Contract, evidence: str, *, live: bool) -> None:
-    """One row for each contract, so that a reversal takes back its own payment only."""
-    writing.merge(
-        tables.settled_evidence,
-        MergeRule.REPLACED,
-        tenant=tenant,
-        evidence=evidence,
-        contract_id=contract.id,
-        live=int(live),
-    )
-    changed = _PAID_EVIDENCE.get(writing, tenant, evidence) or {}
-    _PAID_EVIDENCE.put(writing, {**changed, contract.id: live}, tenant, evidence)
-
-
 def _load_history(writing: WriteTransaction, tenant: str, agent_id: str, kind: HistoryKind) -> AgentHistory:
     known = _HISTORIES.get(writing, tenant, agent_id, kind)
     if known is None:
@@ -351,24 +323,6 @@ def _task(marks: SubmissionFingerprints) -> str:
     return marks.task or marks.input
 
 
-def find_paid_contract(writing: WriteTransaction, tenant: str, contract: Contract, evidence: str | None) -> str | None:
-    """Another contract that was paid for the same run; None without one."""
-    if evidence is None:
-        return None
-    # The group's own changes are not in the table yet.
-    paid: dict[str, bool] = {row[0]: True for row in writing.ask(_SETTLED, tenant, evidence)}
-    paid.update(_PAID_EVIDENCE.get(writing, tenant, evidence) or {})
-    return next((one for one, live in paid.items() if live and one != contract.id), None)
-
-
-def find_paid_contract_now(connection: Connection, tenant: str, contract: Contract, evidence: str | None) -> str | None:
-    """The same as is recorded now, for those who only read."""
-    if evidence is None:
-        return None
-    found = connection.exec_driver_sql(in_style(_SETTLED, connection), (tenant, evidence))
-    return next((one for (one,) in found if one != contract.id), None)
-
-
 def _sketches(writing: WriteTransaction, tenant: str, agent_id: str, given: str) -> Sequence[str]:
     known = _OUTPUT_SKETCHES.get(writing, tenant, agent_id, given)
     if known is None:
@@ -394,7 +348,6 @@ _SIGHTED = (
 )
 _REPLAYED = f"{_SIGHTED} = ? AND input_hash <> ? LIMIT {MAX_SIGHTINGS}"
 _SHARED = f"{_SIGHTED} <> ? AND input_hash <> ? LIMIT {MAX_SIGHTINGS}"
-_SETTLED = "SELECT contract_id FROM settled_evidence WHERE tenant = ? AND evidence = ? AND live = 1"
 _SKETCHES = "SELECT sketches FROM output_sketches WHERE tenant = ? AND agent_id = ? AND input_hash = ?"
 _TRIED = "SELECT sketches FROM try_sketches WHERE tenant = ? AND agent_id = ? AND criteria_digest = ?"
 _DEALT = "SELECT agent_id, consumer_id, outcomes, with_bonus FROM dealings WHERE tenant = ? AND agent_id ="

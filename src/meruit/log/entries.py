@@ -41,6 +41,40 @@ class KeyEntry(_LogEntry, frozen=True, tag="key", omit_defaults=True):
     """A key that may not sign from here on."""
 
 
+class ApiKeyEntry(_LogEntry, frozen=True, tag="api_key"):
+    """An API key may be used from here on."""
+
+    tenant: str
+    key: str
+    """Its public half."""
+    number: int
+    """Of the entries on this key."""
+    role: str
+    agent: str
+    """Empty where the role is not that of an agent."""
+    digest: str
+    """Of the whole record of the key, with the hash of its secret."""
+
+    @property
+    def sequence(self) -> str:
+        """The name under which the log numbers the entries on this key."""
+        return api_key_sequence(self.key)
+
+
+class ApiKeyRevocationEntry(_LogEntry, frozen=True, tag="api_key_revocation"):
+    """An API key may not be used any more."""
+
+    tenant: str
+    key: str
+    number: int
+    """Of the entries on this key."""
+
+    @property
+    def sequence(self) -> str:
+        """The name under which the log numbers the entries on this key."""
+        return api_key_sequence(self.key)
+
+
 class CriteriaEntry(_LogEntry, frozen=True, tag="criteria"):
     """Criteria, committed before any work is judged by them."""
 
@@ -56,12 +90,15 @@ class _ContractEntry(_LogEntry, frozen=True):
     """Without a gap in one contract, so that nothing can be left out."""
 
 
-class EvidenceEntry(_ContractEntry, frozen=True, tag="evidence"):
+# Work without a contract claims no run, and its entries stay as short as they were.
+class EvidenceEntry(_ContractEntry, frozen=True, tag="evidence", omit_defaults=True):
     """What was handed in, as salted hashes."""
 
     input: str
     output: str
     metadata: str
+    run: str = ""
+    """The fingerprint of the run that a contract is to be paid for, under the salt of the metadata; empty for none."""
 
 
 class VerdictEntry(_ContractEntry, frozen=True, tag="verdict"):
@@ -148,6 +185,22 @@ class SettlementEntry(_ContractEntry, frozen=True, tag="settlement"):
     by: str
     reason: str
     """Why it was paid although something held it; empty when nothing did."""
+
+
+class RunPaymentEntry(_LogEntry, frozen=True, tag="run_payment"):
+    """A contract is paid for a run of its agent; whether it still is, its own entries say."""
+
+    tenant: str
+    run: str
+    """The fingerprint of the run."""
+    number: int
+    """Without a gap in one run, so that no payment can be left out."""
+    contract: str
+
+    @property
+    def sequence(self) -> str:
+        """The name under which the log numbers the payments of this run."""
+        return run_sequence(self.run)
 
 
 class ReversalEntry(_ContractEntry, frozen=True, tag="reversal"):
@@ -327,6 +380,9 @@ Entry: TypeAlias = (
     | NoteErasureEntry
     | GateEntry
     | UsageEntry
+    | RunPaymentEntry
+    | ApiKeyEntry
+    | ApiKeyRevocationEntry
     | CriteriaEntry
     | EvidenceEntry
     | VerdictEntry
@@ -408,6 +464,17 @@ def read_entry(data: bytes) -> Entry:
     """Read back what `entry_bytes` wrote; raises `msgspec.DecodeError` on anything else."""
     found: Entry = _READER.decode(data)
     return found
+
+
+# No id that a client may choose contains a tab.
+def run_sequence(run: str) -> str:
+    """The name under which the log numbers the payments of a run."""
+    return f"run\t{run}"
+
+
+def api_key_sequence(key: str) -> str:
+    """The name under which the log numbers the entries on an API key."""
+    return f"api_key\t{key}"
 
 
 def criteria_digest_of(body: bytes) -> str:

@@ -3,7 +3,7 @@
 import hmac
 import re
 from base64 import urlsafe_b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
@@ -12,6 +12,7 @@ import msgspec
 from sqlalchemy import Connection, select, update
 
 from meruit.errors import MeruitError, NotFound
+from meruit.log.entries import ApiKeyEntry, ApiKeyRevocationEntry, api_key_sequence, read_entry
 from meruit.model.access import Caller, Role
 from meruit.model.events import EventType
 from meruit.model.record import Record
@@ -77,6 +78,7 @@ class NewKey(msgspec.Struct, frozen=True):
             expires_at=expires,
             revoked_at=None,
         )
+        _log_key(writing, self, key_id, secret)
         _emit_key_event(writing, self.tenant, EventType.KEY_CREATED, key_id, self.role)
         made = KeyRecord(
             id=key_id,
@@ -89,6 +91,41 @@ class NewKey(msgspec.Struct, frozen=True):
             revoked_at=None,
         )
         return IssuedKey(made, f"{key_id}.{secret}")
+
+
+def _log_key(writing: WriteTransaction, new: NewKey, key_id: str, secret: str) -> None:
+    name, created = api_key_sequence(key_id), writing.now.micros
+    expires = None if new.expires_at is None else to_micros(new.expires_at)
+    record = (key_id, _hash_secret(secret), new.tenant, new.role.value, new.name, new.agent_id, created, expires)
+    entry = ApiKeyEntry(
+        writing.now.written,
+        tenant=new.tenant,
+        key=key_id,
+        number=1,
+        role=new.role.value,
+        agent=new.agent_id or "",
+        digest=_digest_record(record),
+    )
+    writing.append(entry, new.tenant, name, 1)
+
+
+# Any: columns of several types.
+def _digest_record(record: Sequence[Any]) -> str:
+    """Of a key's columns in their order; the hash of the secret among them cannot be guessed."""
+    return sha256(msgspec.json.encode(record)).hexdigest()
+
+
+# Any: a row of SQLAlchemy, and entries of every kind.
+def differing_key_fields(row: Any, entries: Sequence[Any]) -> Iterator[str]:
+    """What the row of a key says otherwise than the log's entries on it."""
+    columns = (row.id, bytes(row.secret_hash), row.tenant, row.role, row.name, row.agent_id)
+    made, is_revoked = (entries[0] if entries else None), len(entries) > 1
+    if not isinstance(made, ApiKeyEntry):
+        yield "key"
+    elif made.digest != _digest_record((*columns, row.created_at, row.expires_at)):
+        yield "record"
+    if is_revoked != (row.revoked_at is not None):
+        yield "revoked_at"
 
 
 def check_new_key(new: NewKey) -> None:
@@ -121,7 +158,11 @@ class Revoke(msgspec.Struct, frozen=True):
             writing.change(
                 update(tables.keys).where(tables.keys.c.id == self.key_id).values(revoked_at=writing.now.micros)
             )
-            _emit_key_event(writing, rows[0].tenant, EventType.KEY_REVOKED, self.key_id, Role(rows[0].role))
+            name, tenant = api_key_sequence(self.key_id), rows[0].tenant
+            number = writing.next_in_contract(tenant, name)
+            entry = ApiKeyRevocationEntry(writing.now.written, tenant=tenant, key=self.key_id, number=number)
+            writing.append(entry, tenant, name, number)
+            _emit_key_event(writing, tenant, EventType.KEY_REVOKED, self.key_id, Role(rows[0].role))
         return _key(rows[0], from_micros(rows[0].revoked_at or writing.now.micros))
 
 
@@ -142,7 +183,22 @@ def caller(connection: Connection, presented: str, now: datetime) -> Caller | No
         return None
     if row.expires_at is not None and to_micros(now) >= row.expires_at:
         return None
+    if not is_logged_key(connection, row):
+        return None
     return Caller(row.tenant, Role(row.role), row.id, row.agent_id)
+
+
+# Any: a row of SQLAlchemy.
+def is_logged_key(connection: Connection, row: Any) -> bool:
+    """Whether the audit log has the key as its row is; a row that a database writer adds or changes opens nothing."""
+    leaves = tables.log_leaves
+    query = select(leaves.c.body).where(leaves.c.tenant == row.tenant, leaves.c.contract_id == api_key_sequence(row.id))
+    bodies = connection.execute(query.order_by(leaves.c.contract_seq)).scalars()
+    try:
+        entries = [read_entry(bytes(body)) for body in bodies]
+    except msgspec.DecodeError:
+        return False
+    return not any(differing_key_fields(row, entries))
 
 
 def any_exists(connection: Connection) -> bool:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, select
 
-from meruit.errors import LogRewritten, NoteError, StoreError
+from meruit.errors import LogRewritten, NoteError, RecordTampered, StoreError
+from meruit.log.entries import Entry, read_entry
 from meruit.log.merkle import TILE_HEIGHT, Frontier, inclusion_proof, is_included, leaf_hash
 from meruit.log.note import open_checkpoint
 from meruit.store import tables
@@ -28,6 +29,7 @@ WIDTH = 1 << TILE_HEIGHT
 # As text: machines that share a database ask this before each group.
 _ADDED = "SELECT hash, tenant, contract_id, contract_seq FROM log_leaves WHERE seq >= ? AND seq < ? ORDER BY seq"
 _HASHES = "SELECT hash FROM log_leaves WHERE seq >= ? AND seq < ? ORDER BY seq"
+_SEQUENCE = "SELECT seq, contract_seq, body FROM log_leaves WHERE tenant = ? AND contract_id = ? ORDER BY contract_seq"
 _VERIFIED_TILES = Rows[bytes]("verified_tile", lasting=True)
 """Roots of 256 leaves that were proven to be in the log."""
 
@@ -127,6 +129,22 @@ def find_forged_leaf(writing: "WriteTransaction", leaves: Sequence[tuple[int, by
             if leaf_hash(body) != hashes[seq - first]:
                 return seq
     return None
+
+
+def read_proven_entries(writing: "WriteTransaction", tenant: str, name: str) -> list[Entry]:
+    """The entries of one sequence that were committed before this group; raises RecordTampered.
+
+    It is raised where an entry is not in the log, where one is missing, or where more of them were there before.
+    """
+    rows = writing.fetch(_SEQUENCE, tenant, name)
+    leaves = [(int(seq), bytes(body)) for seq, _, body in rows]
+    forged = find_forged_leaf(writing, leaves)
+    if forged is not None:
+        raise RecordTampered(f"entry {forged} of the audit log was changed")
+    if [number for _, number, _ in rows] != [*range(1, len(rows) + 1)]:
+        raise RecordTampered(f"entries of {name!r} are missing in the audit log")
+    writing.require_entries(tenant, name, len(rows))
+    return [read_entry(body) for _, body in leaves]
 
 
 def _is_tile_of_log(writing: "WriteTransaction", tile: int, hashes: Sequence[bytes]) -> bool:

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, delete, select
 from meruit.model.access import Caller, Role
 from meruit.model.time import from_micros, to_micros
 from meruit.store import tables
+from meruit.store.keys import is_logged_key
 from meruit.store.transaction import WriteTransaction
 
 LASTS = timedelta(hours=8)
@@ -70,6 +71,8 @@ def caller(connection: Connection, token: str, now: datetime) -> Caller | None:
     if row is None or row.revoked_at is not None:
         return None
     if to_micros(now) >= min(row.session_ends, row.session_ends if row.expires_at is None else row.expires_at):
+        return None
+    if not is_logged_key(connection, row):
         return None
     return Caller(row.tenant, Role(row.role), row.id, row.agent_id)
 

@@ -234,10 +234,11 @@ class WriteTransaction:
         known = _CONTRACT_ENTRIES.get(self, tenant, contract_id)
         if known is None:
             known = int(self.ask(_LAST_OF_CONTRACT, tenant, contract_id)[0][0] or 0)
-            self._require_all(tenant, contract_id, known)
+            self.require_entries(tenant, contract_id, known)
         return known + 1
 
-    def _require_all(self, tenant: str, contract_id: str, found: int) -> None:
+    def require_entries(self, tenant: str, contract_id: str, found: int) -> None:
+        """Raise RecordTampered where more entries than were found are known to be in the log."""
         newest = self._sequences.newest(tenant, contract_id)
         if found < newest:
             raise RecordTampered(f"the audit log had {newest} entries of {contract_id!r}, and {found} are found")
@@ -252,7 +253,7 @@ class WriteTransaction:
         found = dict(self.fetch(f"{_LAST_OF_CONTRACTS} ({marks}) GROUP BY contract_id", tenant, *unknown))
         for one in unknown:
             number = found.get(one, 0)
-            self._require_all(tenant, one, number)
+            self.require_entries(tenant, one, number)
             _CONTRACT_ENTRIES.put(self, number, tenant, one)
 
     def remember_sequences(self) -> None:

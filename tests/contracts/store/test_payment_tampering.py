@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from sqlalchemy import delete, insert, select, update
-from tests.contracts.trading import CAP, COPY, CPC, GOOD, WEAK, Hands, Trading
+from tests.contracts.trading import CAP, COPY, CPC, GOOD, TENANT, WEAK, Hands, Trading
 
 from meruit.audit.check import check_store
 from meruit.contracts.rejudge import rejudge
@@ -520,6 +520,49 @@ def test_a_check_of_the_store_tells_a_new_process_what_there_is(tmp_path: Path) 
     with pytest.raises(RecordTampered):
         trading.do("settle", contract.id)
     store.close()
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b'{"criteria":[{"metric":"word_count"}]}'])
+def test_nothing_is_released_by_other_criteria_than_none(trading: Trading, body: bytes) -> None:
+    """Work that is paid for completion alone names no criteria, and its verdict those that are empty."""
+    contract = trading.given("plain")
+    trading.complete(contract.id, COPY)
+    assert state_of(trading, contract)[0] is ContractState.VERIFICATION_PENDING
+    change(trading, tables.criteria, body=body)
+    with pytest.raises(RecordTampered):
+        trading.do("release", contract.id)
+
+
+ON_A_RUN = {"run_id": "r1"}
+
+
+@pytest.mark.parametrize("run", [None, "f" * 64])
+def test_a_contract_whose_run_is_changed_is_not_settled(trading: Trading, run: str | None) -> None:
+    """Under another run, nobody would see that this one is paid already."""
+    contract = trading.given("on_request")
+    trading.complete(contract.id, GOOD, ON_A_RUN)
+    change(trading, tables.contracts, evidence=run)
+    with pytest.raises(RecordTampered):
+        trading.do("settle", contract.id)
+    assert [one.where for one in check_store(trading.store).problems] == [f"contracts {TENANT}/{contract.id}"]
+
+
+def test_a_contract_that_claims_no_run_is_given_none(trading: Trading) -> None:
+    contract = trading.given("on_request")
+    trading.complete(contract.id, GOOD)
+    change(trading, tables.contracts, evidence="f" * 64)
+    with pytest.raises(RecordTampered):
+        trading.do("settle", contract.id)
+
+
+def test_a_run_is_not_paid_again_where_rows_forget_its_payment(trading: Trading) -> None:
+    contract, other = trading.given("on_request"), trading.given()
+    before = {table: rows_of(trading, table) for table in MONEY_ROWS}
+    trading.complete(contract.id, GOOD, ON_A_RUN)
+    trading.do("settle", contract.id)
+    roll_back(trading, before)
+    trading.complete(other.id, f"{GOOD} again", ON_A_RUN)
+    assert state_of(trading, other) == (ContractState.VERIFICATION_PENDING, Escrow.HELD)
 
 
 def test_no_contract_is_awarded_on_criteria_that_are_gone(trading: Trading) -> None:

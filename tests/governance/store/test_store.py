@@ -1,31 +1,18 @@
-"""What is remembered between outcomes: whose an output is, and which runs are paid for, in one group or in several."""
+"""What is remembered between outcomes: whose an output is, in one group or in several."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
-from sqlalchemy import select
-from tests.events.emitting import read
 from tests.outcomes.making import together
-from tests.sampling import examples
 
-from meruit.errors import MeruitError
 from meruit.governance.history import SubmissionFingerprints
-from meruit.governance.store import (
-    add_history,
-    find_paid_contract,
-    forget_paid_evidence,
-    record_history,
-    record_paid_evidence,
-)
+from meruit.governance.store import add_history, record_history
 from meruit.model.contract import Contract, ContractState, Escrow
 from meruit.model.governance import Action, Dossier, Flag, GovernanceResult
-from meruit.store import tables
 from meruit.store.location import Location
 from meruit.store.recorder import Write
 from meruit.store.store import Store
@@ -56,93 +43,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 def new_tenant() -> str:
     return f"t{next(_NUMBERS)}"
-
-
-def paid(store: Store, tenant: str) -> list[str]:
-    """The contracts under which the run is paid."""
-    table = tables.settled_evidence
-    query = select(table.c.contract_id).where(table.c.tenant == tenant, table.c.evidence == EVIDENCE, table.c.live == 1)
-    return sorted(row[0] for row in read(store, lambda connection: connection.execute(query).all()))
-
-
-def settling(tenant: str, contract_id: str, *, refused: bool = False, released: bool = False) -> Write[bool]:
-    """Pay for the run, unless another contract was paid and no person releases it; returns whether one was."""
-
-    def write(writing: WriteTransaction) -> bool:
-        contract = contract_of(contract_id)
-        is_paid = find_paid_contract(writing, tenant, contract, EVIDENCE) is not None
-        if released or not is_paid:
-            record_paid_evidence(writing, tenant, contract, EVIDENCE)
-        if refused:
-            raise MeruitError("no")
-        return is_paid
-
-    return write
-
-
-def releasing(tenant: str, contract_id: str, *, refused: bool = False) -> Write[bool]:
-    return settling(tenant, contract_id, refused=refused, released=True)
-
-
-def taking_back(tenant: str, contract_id: str, *, refused: bool = False) -> Write[bool]:
-    def write(writing: WriteTransaction) -> bool:
-        forget_paid_evidence(writing, tenant, contract_of(contract_id))
-        if refused:
-            raise MeruitError("no")
-        return False
-
-    return write
-
-
-MOVES: dict[str, Callable[..., Write[bool]]] = {"settle": settling, "release": releasing, "take back": taking_back}
-CLAIM = ("settle", "C", False, True)
-STEPS = st.lists(
-    st.tuples(st.sampled_from([*MOVES]), st.sampled_from("ABC"), st.booleans(), st.booleans()),
-    max_size=10,
-)
-
-
-@examples(40)
-@given(STEPS)
-# Paid, released by a person, reversed, and claimed by a third contract.
-@example([("settle", "A", False, False), ("release", "B", False, True), ("take back", "A", False, True), CLAIM])
-def test_a_run_is_paid_twice_only_by_a_persons_word(shared: Store, steps: list[tuple[str, str, bool, bool]]) -> None:
-    tenant, owners = new_tenant(), set[str]()
-    groups: list[list[Write[bool]]] = [[]]
-    expected: list[bool] = []
-    for move, who, refused, new_group in steps:
-        if new_group:
-            groups.append([])
-        groups[-1].append(MOVES[move](tenant, who, refused=refused))
-        if refused:
-            continue
-        others = bool(owners - {who})
-        expected.append(move != "take back" and others)
-        if move == "release" or (move == "settle" and not others):
-            owners.add(who)
-        elif move == "take back":
-            owners.discard(who)
-    answers = [answer for group in groups for answer in together(shared, group)]
-    assert [answer for answer in answers if not isinstance(answer, MeruitError)] == expected
-    assert paid(shared, tenant) == sorted(owners)
-
-
-@pytest.mark.parametrize("in_one_group", [True, False])
-def test_a_reversed_run_may_be_paid_again(store: Store, in_one_group: bool) -> None:
-    writes = [
-        *(settling("t", "A"), settling("t", "B"), taking_back("t", "B"), taking_back("t", "A")),
-        *(settling("t", "A"), taking_back("t", "A"), settling("t", "B"), settling("t", "A")),
-    ]
-    answers = together(store, writes) if in_one_group else [store.recorder.write(write) for write in writes]
-    assert answers == [False, True, False, False, False, False, False, True]
-    assert paid(store, "t") == ["B"]
-
-
-def test_a_run_without_a_fingerprint_is_not_forgotten(store: Store) -> None:
-    store.recorder.write(settling("t", "A"))
-    store.recorder.write(lambda writing: forget_paid_evidence(writing, "t", contract_of("A", evidence=None)))
-    store.recorder.write(taking_back("another tenant", "A"))
-    assert paid(store, "t") == ["A"]
 
 
 # Whose an output is.

@@ -7,7 +7,7 @@ from typing import Self
 import msgspec
 from sqlalchemy import Connection, select
 
-from meruit.contracts.logged import LoggedContract, differing_fields, read_logged_contract
+from meruit.contracts.logged import LoggedContract, differing_fields, is_logged_run, read_logged_contract
 from meruit.contracts.store.read import FIND, contract_from_rows, terms_of
 from meruit.contracts.store.transaction import ContractTransaction
 from meruit.contracts.store.work import WorkRow, find_for_writing
@@ -123,7 +123,7 @@ def _differences(
     yield from _work_differences(step, contract, logged)
     if judged_by is None:
         yield from _input_differences(step, contract, logged)
-    yield from _verdict_differences(step, logged)
+    yield from _verdict_differences(step, contract, logged)
     yield from _bill_differences(step, logged)
     yield from _usage_differences(step, contract)
 
@@ -181,13 +181,14 @@ def _work_differences(step: ContractTransaction, contract: Contract, logged: Log
         yield "input"
 
 
-def _verdict_differences(step: ContractTransaction, logged: LoggedContract) -> Iterator[str]:
+def _verdict_differences(step: ContractTransaction, contract: Contract, logged: LoggedContract) -> Iterator[str]:
     entry = logged.verdict
     if entry is None:
         return
-    table = tables.verdicts
+    table, outcomes = tables.verdicts, tables.outcomes
     query = (
-        select(table.c.version, table.c.result, table.c.salt)
+        select(table.c.version, table.c.result, table.c.salt, outcomes.c.metadata_salt)
+        .join(outcomes, (outcomes.c.tenant == table.c.tenant) & (outcomes.c.id == table.c.outcome_id))
         .where(table.c.tenant == step.tenant, table.c.outcome_id == entry.outcome)
         .order_by(table.c.version.desc())
         .limit(1)
@@ -195,8 +196,11 @@ def _verdict_differences(step: ContractTransaction, logged: LoggedContract) -> I
     row = next(iter(step.writing.read(query)), None)
     if row is None or row.version != entry.version:
         yield "verdict"
-    elif row.result is not None and not matches(entry.result, bytes(row.salt or b""), bytes(row.result)):
+        return
+    if row.result is not None and not matches(entry.result, bytes(row.salt or b""), bytes(row.result)):
         yield "result"
+    if not is_logged_run(contract.evidence, logged, row.metadata_salt):
+        yield "run"
 
 
 def _bill_differences(step: ContractTransaction, logged: LoggedContract) -> Iterator[str]:

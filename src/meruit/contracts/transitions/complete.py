@@ -70,7 +70,11 @@ class CompleteContract(msgspec.Struct, frozen=True):
         checked = self._check_governance(step, contract)
         result = self.outcome.result if checked is None else _apply_governance(self.outcome.result, checked.result)
         msgspec.structs.replace(
-            self.outcome, result=result, result_json=result.to_json(), idempotency_key=self.request.idempotency_key
+            self.outcome,
+            result=result,
+            result_json=result.to_json(),
+            idempotency_key=self.request.idempotency_key,
+            run=contract.evidence,
         ).write(step.writing)
         if checked is not None:
             _record_check(step, contract, 1, checked, self.salt)

@@ -83,6 +83,8 @@ class NewOutcome(msgspec.Struct, frozen=True):
     """None where governance is off, is asked elsewhere, or does not know the agent."""
     by_agent: bool = False
     """Whether the agent handed it in itself, without a contract."""
+    run: str | None = None
+    """The fingerprint of the run that a contract is to be paid for."""
 
     def write(self, writing: WriteTransaction) -> RecordedVersion:
         """The outcome, its evidence and its first verdict."""
@@ -94,7 +96,10 @@ class NewOutcome(msgspec.Struct, frozen=True):
         fresh = contract == self.id
         contract_seq = 1 if fresh else writing.next_in_contract(tenant, contract)
         evidence_index = writing.append(
-            EvidenceEntry(writing.now.written, *(tenant, self.id, contract, contract_seq), *self.commit_to_evidence()),
+            EvidenceEntry(
+                *(writing.now.written, tenant, self.id, contract, contract_seq),
+                *(*self.commit_to_evidence(), self._commit_to_run()),
+            ),
             *(tenant, contract, contract_seq),
         )
         version = _NewVersion(
@@ -151,6 +156,9 @@ class NewOutcome(msgspec.Struct, frozen=True):
             commitment_to(self.salt("output"), self.output.address),
             commitment_to(self.salt("metadata"), self.metadata.address),
         )
+
+    def _commit_to_run(self) -> str:
+        return "" if self.run is None else commitment(self.salt("metadata"), self.run.encode())
 
     def insert_row(self, writing: WriteTransaction, evidence_leaf: int) -> None:
         """Write the row of the outcome and what it refers to; the leaf is the one that commits to its evidence."""

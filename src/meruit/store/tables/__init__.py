@@ -33,7 +33,6 @@ from meruit.store.tables.governance import (
     first_outputs,
     governance_checks,
     output_sketches,
-    settled_evidence,
     try_sketches,
 )
 from meruit.store.tables.judges import judge_calibrations, judge_calls, judge_tokens, judge_votes
@@ -99,7 +98,6 @@ __all__ = [
     "review_labels",
     "reviews",
     "sessions",
-    "settled_evidence",
     "settlements",
     "submissions",
     "task_runs",

@@ -51,15 +51,6 @@ first_outputs = Table(
 )
 """Which agent gave which long output to which input first: by its hash, by those of its parts and by its shingles."""
 
-settled_evidence = Table(
-    "settled_evidence",
-    metadata,
-    Column("tenant", Text, primary_key=True),
-    Column("evidence", String(64), primary_key=True),
-    Column("contract_id", String(60), primary_key=True),
-    Column("live", Integer, nullable=False),
-)
-
 output_sketches = Table(
     "output_sketches",
     metadata,

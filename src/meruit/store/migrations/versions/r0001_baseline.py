@@ -427,14 +427,6 @@ def _create_governance() -> None:
         sa.PrimaryKeyConstraint("tenant", "output_hash", "agent_id", "input_hash"),
     )
     op.create_table(
-        "settled_evidence",
-        sa.Column("tenant", sa.Text(), nullable=False),
-        sa.Column("evidence", sa.String(length=64), nullable=False),
-        sa.Column("contract_id", sa.String(length=60), nullable=False),
-        sa.Column("live", sa.Integer(), nullable=False),
-        sa.PrimaryKeyConstraint("tenant", "evidence", "contract_id"),
-    )
-    op.create_table(
         "output_sketches",
         sa.Column("tenant", sa.Text(), nullable=False),
         sa.Column("agent_id", sa.Text(), nullable=False),
