@@ -1,12 +1,13 @@
 """One byte string for one meaning."""
 
+import math
 from datetime import UTC, datetime
 from decimal import Decimal
 from hashlib import sha256
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from meruit.model import canonical as writing
@@ -137,17 +138,21 @@ def test_a_digest_does_not_depend_on_how_much_is_hashed_at_once(size: int) -> No
 
 
 TREES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(max_size=3),
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64) | st.floats() | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=9) | st.dictionaries(st.text(max_size=2), inner, max_size=9),
     max_leaves=60,
 )
 
 
 @given(TREES, st.sampled_from([1, 2, 3, 7, 20]))
+# Integers beyond 64 bits have a writer of their own.
+@example({"b": [2**64, 1.5, {"a": None}], "a": {"é": -(2**70), "": []}, "c": 3}, 1)
+@example([2**64, math.nan], 1)
 def test_slices_are_the_same_bytes(value: Any, values: int) -> None:
     with pytest.MonkeyPatch.context() as patched:
         whole = payload_bytes(value)
-        patched.setattr(writing, "SLICE_VALUES", values)
+        for name in ("_FAST", "_EXACT"):
+            patched.setattr(writing, name, getattr(writing, name)._replace(most=values))
         token = IN_SLICES.set(True)
         try:
             assert payload_bytes(value) == whole
@@ -165,7 +170,7 @@ def test_many_keys_are_sorted_as_the_writer_sorts_them() -> None:
     "odd", [{1: [0, 0, 0]}, {1: 2, 3: 4, 5: 6}, {1: 1, "a": 2, None: 3}, [0, 0, object()], [[{0, 1}], 0, 0, 0]]
 )
 def test_slices_refuse_what_the_writer_refuses(odd: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "SLICE_VALUES", 2)
+    monkeypatch.setattr(writing, "_FAST", writing._FAST._replace(most=2))
     with pytest.raises(TypeError):
         write_large(odd)
 

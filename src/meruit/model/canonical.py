@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from decimal import Decimal
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 from orjson import OPT_PASSTHROUGH_DATACLASS, OPT_PASSTHROUGH_DATETIME, OPT_SORT_KEYS, dumps, loads
 
@@ -51,51 +51,60 @@ def hex_digest(content: bytes) -> str:
 IN_SLICES = ContextVar("in_slices", default=False)
 """Whether payloads are written in slices: set for requests with a large body, whose writing would stop all threads."""
 SLICE_VALUES = 16_384
-"""Values that are written in one call."""
+"""Values that the fast writer writes in one call."""
 _BUCKETS = 64
 
 
 def write_large(payload: Any) -> bytes:
     """The same bytes as the fast writer's, in slices between which other threads run; raises TypeError as it does."""
-    return b"".join(_slices(payload))
+    return b"".join(_FAST.slices(payload))
 
 
-def _slices(value: Any) -> Iterator[bytes]:
-    if type(value) is dict and not _is_light([value]):
-        keys = _sort_in_slices([*value])
-        yield from _members(b"{}", len(keys), lambda some: {key: value[key] for key in keys[some]}, keys)
-    elif type(value) is list and not _is_light([value]):
-        yield from _members(b"[]", len(value), lambda some: value[some], None)
-    else:
-        yield dumps(value, option=_PLAIN)
+class _SliceWriter(NamedTuple):
+    """Writes payloads in slices, each with one of the two writers."""
 
+    write: Callable[[Any], bytes]
+    comma: bytes
+    most: int
+    """Values that are written in one call."""
 
-# Any: some members of a list or an object.
-def _members(brackets: bytes, size: int, take: Callable[[slice], Any], keys: list[str] | None) -> Iterator[bytes]:
-    """The members of a container, as many at once as are light together."""
-    place, count = 0, SLICE_VALUES
-    separator = brackets[:1]
-    while place < size:
-        some = take(slice(place, place + count))
-        if _is_light([some]):
-            yield separator + dumps(some, option=_PLAIN)[1:-1]
-            place, count = place + count, min(2 * count, SLICE_VALUES)
-        elif count > 1:
-            count = max(1, count // 8)
-            continue
+    def slices(self, value: Any) -> Iterator[bytes]:
+        """The parts of what the writer makes of the whole."""
+        if type(value) is dict and not _is_light([value], self.most):
+            keys = _sort_in_slices([*value])
+            yield from self._members(b"{}", len(keys), lambda some: {key: value[key] for key in keys[some]}, keys)
+        elif type(value) is list and not _is_light([value], self.most):
+            yield from self._members(b"[]", len(value), lambda some: value[some], None)
         else:
-            (heavy,) = some if keys is None else some.values()
-            # An object of one key, so that a key that is not text is refused as the writer refuses it.
-            yield separator if keys is None else separator + dumps({keys[place]: None})[1 : -len(b"null}")]
-            yield from _slices(heavy)
-            place += 1
-        separator = b","
-    yield brackets[1:]
+            yield self.write(value)
+
+    # Any: some members of a list or an object.
+    def _members(
+        self, brackets: bytes, size: int, take: Callable[[slice], Any], keys: list[str] | None
+    ) -> Iterator[bytes]:
+        """The members of a container, as many at once as are light together."""
+        place, count = 0, self.most
+        separator = brackets[:1]
+        while place < size:
+            some = take(slice(place, place + count))
+            if _is_light([some], self.most):
+                yield separator + self.write(some)[1:-1]
+                place, count = place + count, min(2 * count, self.most)
+            elif count > 1:
+                count = max(1, count // 8)
+                continue
+            else:
+                (heavy,) = some if keys is None else some.values()
+                # An object of one key, so that a key that is not text is refused as the writer refuses it.
+                yield separator if keys is None else separator + self.write({keys[place]: None})[1 : -len(b"null}")]
+                yield from self.slices(heavy)
+                place += 1
+            separator = self.comma
+        yield brackets[1:]
 
 
-def _is_light(level: list[Any]) -> bool:
+def _is_light(level: list[Any], left: int) -> bool:
     """Whether so few values are inside that writing them takes no longer than other threads may wait."""
-    left = SLICE_VALUES
     while level:
         containers = [one for one in level if type(one) is dict or type(one) is list]
         left -= sum(map(len, containers))
@@ -167,12 +176,20 @@ def strict_bytes(payload: Any) -> bytes | None:
 def _slow_bytes(payload: Any) -> bytes | None:
     """The slow writer, for integers beyond 64 bits; None for a payload that is not JSON."""
     try:
-        written = json.dumps(payload, sort_keys=True, ensure_ascii=False, allow_nan=False).encode()
+        written = b"".join(_EXACT.slices(payload)) if IN_SLICES.get() else _write_exactly(payload)
     except (TypeError, ValueError, RecursionError):
         return None
     # It would write the key 1 as "1", so that two different payloads had the same bytes.
     keys = (key for part in _parts(payload) if isinstance(part, Mapping) for key in part)
     return written if all(isinstance(key, str) for key in keys) else None
+
+
+def _write_exactly(payload: Any) -> bytes:
+    return json.dumps(payload, sort_keys=True, ensure_ascii=False, allow_nan=False).encode()
+
+
+_FAST = _SliceWriter(write=lambda value: dumps(value, option=_PLAIN), comma=b",", most=SLICE_VALUES)
+_EXACT = _SliceWriter(write=_write_exactly, comma=b", ", most=SLICE_VALUES // 8)
 
 
 def _holds_nan(payload: Any) -> bool:

@@ -13,6 +13,7 @@ from meruit.metrics.support.word_numbers import (
     number_runs,
     number_words,
 )
+from meruit.model.text import SLICE_CHARS
 
 MAX_LCS_CELLS = 20_000_000_000
 """Words times words up to which a longest common subsequence is computed: about two seconds."""
@@ -36,7 +37,15 @@ def words_alphanumeric(text: str) -> list[str]:
     if not line.isascii():
         # Every foreign character becomes a question mark, hence a space.
         line = line.encode("ascii", "replace").decode("ascii")
-    return line.translate(_LETTERS_ONLY).split()
+    line = line.translate(_LETTERS_ONLY)
+    words, start = list[str](), 0
+    # Of a long text in parts, because other threads wait during each call.
+    while start + SLICE_CHARS < len(line):
+        end = line.find(" ", start + SLICE_CHARS)
+        end = len(line) if end < 0 else end
+        words += line[start:end].split()
+        start = end
+    return words + line[start:].split() if words else line[start:].split()
 
 
 def rouge_runs(pair: NumberedPair, order: int) -> float:
