@@ -95,10 +95,10 @@ def test_quick_judging_equals_judging_each_by_itself(
     cases: list[tuple[dict[str, Any], dict[str, Any], Evidence, Evidence]], aggregation: str
 ) -> None:
     criteria = [
-        {**condition, **extra} | ({} if "assert" in condition else {"metric": f"m{number}"})
+        {**condition, **extra} | ({} if "assert" in condition else {"metric": f"m{number // 2}"})
         for number, (condition, extra, _, _) in enumerate(cases)
     ]
-    # Some weight there must be.
+    # Two criteria share a metric, and so its value in the result. Some weight there must be.
     criteria[0]["weight"] = criteria[0]["weight"] or 1
     whole = {"criteria": criteria, "aggregation": aggregation}
     # A metric of our own counts in fractions; of another's numbers, the criterion gives the scale.

@@ -1,5 +1,6 @@
 """One byte string for one meaning."""
 
+import contextlib
 import math
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from meruit.model import canonical as writing
 from meruit.model.canonical import (
     IN_SLICES,
+    LOCKED_BYTES,
     _sort_in_slices,
     canonical,
     digest,
@@ -20,6 +22,8 @@ from meruit.model.canonical import (
     hex_digest,
     payload_bytes,
     payload_digest,
+    strict_bytes,
+    write_and_digest_all,
     write_large,
 )
 
@@ -159,6 +163,23 @@ def test_slices_are_the_same_bytes(value: Any, values: int) -> None:
             assert payload_digest(value) == (None if whole is None else sha256(whole).hexdigest())
         finally:
             IN_SLICES.reset(token)
+
+
+PARTS = [{}, {"a": 1}, {"a": None}, {"a": math.nan}, {"a": 10**30}, {"a": object()}, {"a": "x" * LOCKED_BYTES}, []]
+
+
+@given(st.tuples(*[st.sampled_from(PARTS)] * 3), st.booleans())
+def test_three_payloads_are_digested_as_each_alone(parts: tuple[Any, Any, Any], in_slices: bool) -> None:
+    token = IN_SLICES.set(in_slices)
+    try:
+        written, digests = write_and_digest_all(*parts)
+        assert digests == tuple(map(payload_digest, parts))
+        whole = None
+        with contextlib.suppress(TypeError):
+            whole = strict_bytes(parts[0])
+        assert written == whole
+    finally:
+        IN_SLICES.reset(token)
 
 
 def test_many_keys_are_sorted_as_the_writer_sorts_them() -> None:

@@ -4,14 +4,14 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 from msgspec.structs import force_setattr
 
 from meruit.errors import MeruitError
 from meruit.judge.aggregate import CriteriaTally, aggregate
-from meruit.judge.plan import CriterionRule, Plan, Trait, compile_plan
+from meruit.judge.plan import CriterionRule, Plan, Quick, Trait, compile_plan
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evidence import Cause, Checked, Evidence, Fault, Measured, Missing, Skipped, Value
 from meruit.model.kinds import Aggregation
@@ -47,29 +47,26 @@ def conclude(plan: Plan, evidence: Sequence[Evidence], circumstances: Circumstan
     if len(evidence) != len(plan.rules):
         raise ValueError(f"{len(evidence)} pieces of evidence for {len(plan.rules)} criteria")
     results: list[CriterionResult] = []
-    bare = True
-    # The usual cases, a bare number and a number with details, without a look at the rule.
-    for rule, quick, found in zip(plan.rules, plan.quick, evidence):  # noqa: B905 - counted above
+    # A bare number is its value.
+    values: Sequence[Any] = evidence
+    others: list[Any] = []
+    for quick, found in zip(plan.quick, evidence):  # noqa: B905 - counted above
         judged = quick(found)
         if judged is None:
-            bare = False
-            if found.__class__ is Measured and found.provenance is None:
-                judged = quick(found.value)
-                if judged is None:
-                    judged = _judge(rule, found)
-                elif found.details is not None:
-                    force_setattr(judged, "details", found.details)
-            else:
-                judged = _judge(rule, found)
+            place = len(results)
+            judged = _judge_other(plan.rules[place], quick, found)
+            if not others:
+                values = others = [*evidence]
+            others[place] = judged.value
         results.append(judged)
-    outcome = _outcome(plan, results)
-    slots = plan.slots
-    # Bare numbers are the values.
-    metrics = (
-        dict(zip(slots, evidence))  # noqa: B905 - as above
-        if bare
-        else {slot: one.value for slot, one in zip(slots, results, strict=True) if one.value is not None}
-    )
+    # The overall result without what differs between works, memoised by the statuses of the criteria.
+    ended = tuple([result.status for result in results])
+    outcome = plan.outcome_cache.get(ended)
+    if outcome is None:
+        outcome = _outcome(plan, results, ended)
+    metrics = dict(zip(plan.slots, values))  # noqa: B905 - as above
+    if None in others:
+        metrics = {slot: value for slot, value in zip(plan.slots, others, strict=True) if value is not None}
     # A copy with what is the work's own, because building a result takes several times as long. Each result gets lists
     # and mappings of its own, so that changing one does not change another.
     result = outcome.__copy__()
@@ -87,17 +84,25 @@ def conclude(plan: Plan, evidence: Sequence[Evidence], circumstances: Circumstan
     return result
 
 
-def _outcome(plan: Plan, results: Sequence[CriterionResult]) -> VerificationResult:
-    """The overall result, without what differs between works; memoised by the statuses of the criteria."""
-    if plan.partial_credit:
-        return _summarize(plan, results)
-    ended = tuple([result.status for result in results])
-    found = plan.outcome_cache.get(ended)
-    if found is None:
+def _judge_other(rule: CriterionRule, quick: Quick, found: Evidence) -> CriterionResult:
+    """Judge what is not a usual number by itself; a number with details is the most frequent."""
+    if found.__class__ is Measured and found.provenance is None:
+        judged = quick(found.value)
+        if judged is not None:
+            if found.details is not None:
+                force_setattr(judged, "details", found.details)
+            return judged
+    return _judge(rule, found)
+
+
+def _outcome(plan: Plan, results: Sequence[CriterionResult], ended: tuple[Status, ...]) -> VerificationResult:
+    """Summarize, and remember it; where a criterion may be met in part, its statuses do not say all."""
+    summary = _summarize(plan, results)
+    if not plan.partial_credit:
         if len(plan.outcome_cache) * len(results) >= MAX_CACHED_STATUSES:
             plan.outcome_cache.clear()
-        found = plan.outcome_cache[ended] = _summarize(plan, results)
-    return found
+        plan.outcome_cache[ended] = summary
+    return summary
 
 
 def _summarize(plan: Plan, results: Sequence[CriterionResult]) -> VerificationResult:

@@ -149,6 +149,30 @@ def write_and_digest(payload: Any) -> tuple[bytes | None, str | None]:
     return written, sha256(written).hexdigest() if len(written) <= LOCKED_BYTES else hex_digest(written)
 
 
+def write_and_digest_all(
+    first: Any, second: Any, third: Any
+) -> tuple[bytes | None, tuple[str | None, str | None, str | None]]:
+    """The first payload as `write_and_digest` writes it, and the digests of all three, in one call instead of three."""
+    if not IN_SLICES.get():
+        try:
+            one, two, three = dumps(first, option=_PLAIN), dumps(second, option=_PLAIN), dumps(third, option=_PLAIN)
+        except (TypeError, RecursionError):
+            pass
+        else:
+            if (one.rfind(_NULL) < 0 and two.rfind(_NULL) < 0 and three.rfind(_NULL) < 0) or not _holds_nan(
+                [first, second, third]
+            ):
+                if len(one) + len(two) + len(three) > LOCKED_BYTES:
+                    return one, (hex_digest(one), hex_digest(two), hex_digest(three))
+                return one, (
+                    sha256(one).hexdigest(),
+                    EMPTY_DIGEST if two == b"{}" else sha256(two).hexdigest(),
+                    EMPTY_DIGEST if three == b"{}" else sha256(three).hexdigest(),
+                )
+    written, digested = write_and_digest(first)
+    return written, (digested, payload_digest(second), payload_digest(third))
+
+
 _NULL = b"null"
 """Searched for from the end, which takes a quarter of the time."""
 EMPTY_DIGEST = sha256(b"{}").hexdigest()

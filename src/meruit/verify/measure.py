@@ -30,18 +30,19 @@ def measure(compiled: CompiledCriteria, work: Work, digests: Digests, cache: Res
     Done before any await, so that nothing can change the work between its digest and our measuring.
     """
     found: list[Evidence] = []
-    for number, ask in enumerate(compiled.asks):
+    for ask in compiled.asks:
         if ask is None:
-            slot = compiled.slots[number]
+            slot = compiled.slots[len(found)]
             found.append(AWAITED if slot.last else _measure_slot(slot, work, digests, cache))
             continue
         # The usual case, without a call of its own.
         try:
             finding = ask(work)
-            if finding.__class__ is not float and finding.__class__ is not int:
+            kind = finding.__class__
+            if kind is not float and kind is not int:
                 finding = sanitize(finding)
         except (Exception, SystemExit) as crash:  # noqa: BLE001 - whatever a plugin does costs its own criteria only
-            finding = _missing_slot(compiled.slots[number], crash)
+            finding = _missing_slot(compiled.slots[len(found)], crash)
         found.append(finding)
     for place in compiled.lasts:
         found[place] = _measure_slot(compiled.slots[place], work, digests, cache)
