@@ -234,7 +234,9 @@ def test_internal_errors_are_logged_and_not_shown(client: TestClient) -> None:
     finally:
         assert isinstance(handler.formatter, JsonFormatter)
         logging.getLogger().removeHandler(handler)
-    lines = [json.loads(line) for line in log.getvalue().splitlines()]
+    written = [json.loads(line) for line in log.getvalue().splitlines()]
+    # Services that other tests of this process share log their events when they come to it.
+    lines = [line for line in written if line["event"] != "event"]
     assert [(line["event"], line["error"]) for line in lines] == [("request_failed", "ValueError")]
     assert SECRET not in log.getvalue()
     assert any("raising" in place for place in lines[0]["at"])

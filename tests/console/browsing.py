@@ -160,6 +160,7 @@ def walk(page: "Page", site: str, more: Sequence[str] = ()) -> Walk:
         if template is None or template in found.pages or address.partition("?")[0].endswith(DOWNLOADS):
             continue
         page.goto(site + address, wait_until="load")
+        wait_for_figures(page)
         links: list[str] = page.evaluate(LINKS)
         found.pages[template] = look(page, address)
         found.links.update(dict.fromkeys(links, address))
@@ -167,6 +168,11 @@ def walk(page: "Page", site: str, more: Sequence[str] = ()) -> Walk:
         known.update(fresh)
         waiting += fresh
     return found
+
+
+def wait_for_figures(page: "Page") -> None:
+    """Wait until the page has filled itself: what is not computed yet is asked for again."""
+    page.wait_for_function("!document.querySelector('main [data-computing]')")
 
 
 def look(page: "Page", address: str) -> Seen:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.api.conftest import Deployment
 from tests.api.test_auth import agent_run_ready_for, usage_run_ready_for
-from tests.console.browsing import CHROMIUM, DOWNLOADS, PATTERNS, Walk, fill, serve, walk
+from tests.console.browsing import CHROMIUM, DOWNLOADS, PATTERNS, Walk, fill, serve, wait_for_figures, walk
 from tests.console.conftest import Reader, cookie_of, sign_in
 from tests.sampling import sample
 
@@ -199,6 +199,8 @@ def test_an_engineer_sees_which_cases_broke(page: "Page") -> None:
     for agent in ("heron-2", "heron-3"):
         page.get_by_role("checkbox", name=f"support-replies, {agent}").check()
     page.get_by_role("button", name="Compare the selected").click()
+    page.wait_for_url(re.compile("/compare"))
+    wait_for_figures(page)
     assert re.search(r"than A by|No clear difference", answer_of(page))
     assert page.get_by_role("table", name="Difference of each criterion").get_by_role("row").count() >= 5
     page.get_by_role("button", name=re.compile("^broken|^fixed")).first.click()
