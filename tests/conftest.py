@@ -96,3 +96,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
     # Tests make and drop much more than a program does; each collection also walks over what fixtures hold.
     gc.set_threshold(50_000, 20, 20)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, None, None]:
+    """A service that stops unfreezes all: the next one to start would walk over every test that was collected."""
+    yield
+    if not gc.get_freeze_count():
+        gc.freeze()
