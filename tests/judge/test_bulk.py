@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meruit.judge import bulk
-from meruit.judge.bulk import Conclusions, NumberlessConclusions
+from meruit.judge.bulk import Conclusions, NumberedEvidence, NumberlessConclusions
 from meruit.judge.plan import Plan, Trait, compile_plan
 from meruit.judge.result_template import (
     ResultGaps,
@@ -18,7 +18,9 @@ from meruit.judge.result_template import (
     encode_text,
     encode_time,
     split_result,
+    take_numbers,
     template_of,
+    write_numbers,
 )
 from meruit.judge.verdict import Circumstances, conclude
 from meruit.model.criterion import SuccessCriteria
@@ -178,6 +180,95 @@ def test_conclusions_without_numbers_are_forgotten_too(monkeypatch: pytest.Monke
 def test_a_result_that_has_no_template_is_concluded_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk, "template_of", lambda _result: None)
     assert NumberlessConclusions(plan(), {}, str).of([0.7, 0.1]) is None
+
+
+@given(st.lists(EVIDENCE, min_size=2, max_size=2), st.booleans(), st.booleans())
+def test_numbers_that_are_taken_from_a_result_are_put_back(evidence: list[Evidence], partial: bool, one: bool) -> None:
+    drawn = [evidence[0]] * 2 if one else evidence
+    written = conclude(plan("verified_at", partial, one_slot=one), drawn, Circumstances("c", NOW)).to_json()
+    found = split_result(written)
+    assert found is not None
+    lacking, numbers = take_numbers(found[0])
+    assert lacking.fill(found[1], write_numbers(numbers)) == written
+    assert lacking.lacking() == len(numbers)
+    assert take_numbers(lacking) == (lacking, ())
+
+
+def test_results_with_other_numbers_share_a_template() -> None:
+    lacking = {
+        take_numbers(
+            template_of(conclude(plan(), [0.6, value], Circumstances("c", NOW))) or ResultTemplate(b"", b"", b"")
+        )[0]
+        for value in (0.7, 1, 1e300, 0.9)
+    }
+    assert len(lacking) == 1
+
+
+@pytest.mark.parametrize("value", [b"1.50", b"1e999", b"00"])
+def test_a_number_that_is_written_otherwise_stays(value: bytes) -> None:
+    judged = b',"success":true,"metrics":{},"criterion_results":[{"metric":"m","value":%b,"threshold":1}]' % value
+    whole = ResultTemplate(judged, b"", b"")
+    assert take_numbers(whole) == (whole, ())
+    assert take_numbers(ResultTemplate(b"", b"", b"")) == (ResultTemplate(b"", b"", b""), ())
+
+
+@given(
+    st.lists(EVIDENCE, min_size=2, max_size=2),
+    st.lists(st.lists(st.sampled_from([0, 1, 0.5, 0.7, 10**15, 2**70, 1e300]), min_size=2, max_size=2), min_size=1),
+    st.sets(st.sampled_from([0, 1])),
+)
+def test_numbered_evidence_concludes_what_each_work_would(
+    evidence: list[Evidence], works: list[list[float]], numbered: set[int]
+) -> None:
+    lacking: list[Evidence] = [0.0, Measured(0.0, {"a": 1})]
+    drawn = [lacking[position] if position in numbered else one for position, one in enumerate(evidence)]
+    places = {position: 1 - position for position in numbered}
+    criteria = plan("verified_at")
+    known = NumberedEvidence(criteria, {}, drawn, places, lambda result: result.exact, lambda result: result)
+    assert known.picked == tuple(places[position] for position in sorted(places))
+    for numbers in works:
+        alone = conclude(
+            criteria,
+            [
+                one
+                if position not in places
+                else Measured(numbers[places[position]], {"a": 1})
+                if position
+                else numbers[places[position]]
+                for position, one in enumerate(drawn)
+            ],
+            Circumstances("out_1", NOW),
+        )
+        found = known.of(numbers)
+        if found is None:
+            assert any(numbers[place] == 2**70 for place in known.picked)
+            continue
+        written = [encode_number(numbers[place]) for place in known.picked]
+        made = found.write(b"out_1", encode_time(NOW), written, b"x", b"y", b"z")
+        template = template_of(alone)
+        assert template is not None
+        assert made == template.fill(ResultGaps(b'"out_1"', encode_time(NOW), b'"x"', b'"y"', b'"z"'))
+        assert found.shared == alone.exact
+
+
+def test_numbered_evidence_is_concluded_once_for_what_it_meets(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[VerificationResult] = []
+    whole = criteria_by_text()
+    known = NumberedEvidence(plan(), {}, [0.0, 0.9], {0: 0}, made.append, lambda result: result)
+    for number in (0.1, 0.2, 0.9, 0.4):
+        known.of([number])
+    assert len(made) == 2
+    monkeypatch.setattr(bulk, "MAX_CONCLUSIONS", 1)
+    known = NumberedEvidence(plan(), {}, [0.0, 0.9], {0: 0}, made.append, lambda result: result)
+    for number in (0.1, 0.9, 0.1):
+        known.of([number])
+    assert len(made) == 5
+    assert NumberedEvidence(whole, {}, [0.0], {0: 0}, repr, lambda result: result).of([0.5]) is None
+
+
+def criteria_by_text() -> Plan:
+    criteria = [{"metric": "m", "metric_type": "custom", "comparison": "eq", "threshold": "yes"}]
+    return compile_plan(SuccessCriteria.model_validate({"criteria": criteria}), lambda _name: Trait())
 
 
 def test_a_template_is_filled_with_the_values_that_it_lacks() -> None:

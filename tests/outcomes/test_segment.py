@@ -63,7 +63,6 @@ def test_what_goes_in_comes_out(several: list[VersionContent]) -> None:
         if isinstance(found, tuple):
             number, parts = found
             assert parts.fill(opened.templates[number]) == one.result
-            assert opened.templates[number].form(parts.verified_at) % (parts.contract, *parts.in_hex()) == one.result
         else:
             assert found == one.result
 

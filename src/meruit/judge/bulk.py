@@ -1,7 +1,7 @@
 """Judging many works by one plan: those with equal evidence, or with other numbers only, share a conclusion. Pure."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
@@ -26,6 +26,7 @@ _WRITER = msgspec.json.Encoder(order="deterministic")
 
 
 T = TypeVar("T")
+T2 = TypeVar("T2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,12 @@ class NumberlessConclusion(Generic[T]):
         parts[_METADATA] = facts
         return b"".join(parts)
 
+    def with_numbers_of(
+        self, result: VerificationResult, derive: Callable[[VerificationResult], T2]
+    ) -> "NumberlessConclusion[T2] | None":
+        """The same with another result, whose numbers stand at the same places; None where that has no template."""
+        return _without_numbers(result, self.slots, derive(result))
+
     def put_numbers(self, numbers: Sequence[float]) -> VerificationResult:
         """The result with the numbers of a work, until the next call."""
         result = self.result
@@ -182,12 +189,10 @@ class NumberlessConclusions(Generic[T]):
         result = conclude(self._plan, evidence, Circumstances("", _NEVER, versions=self._versions.copy()))
         result = self._finish(result)
         numeric = [position for position in range(len(evidence)) if not isinstance(key[position], bytes)]
-        slots = tuple((position, self._plan.slots[position]) for position in numeric)
-        template = template_of(_take_numbers(result, slots))
-        if template is None:
+        made = _without_numbers(result, _slots(self._plan, numeric), self._derive(result))
+        if made is None:
             return None
-        parts, places = template.parts()
-        made = NumberlessConclusion(template, parts, places, slots, result, self._derive(result))
+        template = made.template
         size = len(template.judged) + len(template.summary)
         size += sum(len(part[1] if isinstance(part, tuple) else part) for part in key if not isinstance(part, bool))
         if len(self._known) >= MAX_CONCLUSIONS or self._size + size > MAX_CONCLUSION_BYTES:
@@ -196,6 +201,75 @@ class NumberlessConclusions(Generic[T]):
         self._known[key] = made
         self._size += size
         return made
+
+
+class NumberedEvidence(Generic[T]):
+    """Evidence of works that differ in some of its numbers only, and what follows from it.
+
+    Its numbers decide whether their criteria are met, and are repeated in the result, as in `NumberlessConclusions`.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        versions: dict[str, str],
+        evidence: Sequence[Evidence],
+        places: Mapping[int, int],
+        derive: Callable[[VerificationResult], T],
+        finish: Callable[[VerificationResult], VerificationResult],
+    ) -> None:
+        """`places` says which of a work's numbers is the evidence of a criterion, by the criterion's position."""
+        self._plan, self._versions, self._derive, self._finish = plan, versions, derive, finish
+        self._evidence, self._places = evidence, sorted(places.items())
+        self._tests = [(place, *_test_of(plan.rules[position])) for position, place in self._places]
+        self.picked = tuple(place for _, place in self._places)
+        """Which of a work's numbers a conclusion lacks."""
+        self._known: dict[tuple[bool, ...], NumberlessConclusion[T] | None] = {}
+
+    def of(self, numbers: Sequence[float]) -> NumberlessConclusion[T] | None:
+        """What follows for a work with these numbers; None where that has to be concluded for the work alone."""
+        met: list[bool] = []
+        for place, test, lowest, low, high, highest, negated in self._tests:
+            value = numbers[place]
+            if lowest <= value <= highest:
+                met.append((low <= value <= high) is not negated)
+                continue
+            enough = None if test is None else test(value)
+            if enough is not True and enough is not False:
+                return None
+            met.append(enough)
+        key = tuple(met)
+        if key in self._known:
+            return self._known[key]
+        if len(self._known) >= MAX_CONCLUSIONS:
+            self._known.clear()
+        made = self._known[key] = self._conclude(numbers)
+        return made
+
+    def _conclude(self, numbers: Sequence[float]) -> NumberlessConclusion[T] | None:
+        evidence = [*self._evidence]
+        for position, place in self._places:
+            found = evidence[position]
+            evidence[position] = (
+                msgspec.structs.replace(found, value=numbers[place]) if isinstance(found, Measured) else numbers[place]
+            )
+        result = conclude(self._plan, evidence, Circumstances("", _NEVER, versions=self._versions.copy()))
+        result = self._finish(result)
+        return _without_numbers(result, _slots(self._plan, [place for place, _ in self._places]), self._derive(result))
+
+
+def _slots(plan: Plan, positions: Iterable[int]) -> tuple[tuple[int, str], ...]:
+    return tuple((position, plan.slots[position]) for position in positions)
+
+
+def _without_numbers(
+    result: VerificationResult, slots: tuple[tuple[int, str], ...], shared: T
+) -> NumberlessConclusion[T] | None:
+    template = template_of(_take_numbers(result, slots))
+    if template is None:
+        return None
+    parts, places = template.parts()
+    return NumberlessConclusion(template, parts, places, slots, result, shared)
 
 
 def _test_of(rule: CriterionRule) -> tuple[Test | None, float, float, float, float, bool]:

@@ -2,7 +2,7 @@
 
 Results of bulk work repeat each other apart from their id, their time and three digests. So a result is written once
 for each distinct evidence, and the gaps are filled for each work. Where works differ in their numbers only, the numbers
-are gaps too: each is marked by its position between two NUL bytes, which no JSON contains.
+are gaps too: each is marked by its number between two NUL bytes, which no JSON contains.
 """
 
 import re
@@ -22,6 +22,11 @@ _DIGESTS = re.compile(rb"%b(%b)%b(%b)%b(%b),\"versions\":\{" % (_INPUT, _HASH, _
 MARK = b"\0"
 """At both ends of the number of a value that a template lacks."""
 _MOMENT = re.compile(rb'%b("[0-9T:.+Z-]{1,40}"),"verdict":"' % _AT)
+_NAMED = rb'("(?:[^"\\]|\\.)*")'
+_NUMBER = rb"(-?[0-9]{1,18}(?:\.[0-9]{1,18})?(?:e[+-]?[0-9]{1,3})?)(?=[,}])"
+_VALUE = re.compile(rb'\{"metric":%b,"value":%b' % (_NAMED, _NUMBER))
+_METRIC = re.compile(rb"%b:%b" % (_NAMED, _NUMBER))
+_CRITERIA = b'},"criterion_results":['
 
 
 class ResultGaps(Record, frozen=True):
@@ -72,10 +77,9 @@ class ResultTemplate(Record, frozen=True):
         parts += (b"", self.summary + b'"', b"", b'"%b"' % _OUTPUT, b"", b'"%b"' % _METADATA, b"", b'"' + self.end)
         return parts, tuple(places)
 
-    def form(self, verified_at: bytes) -> bytes:
-        """The template with its time, to be filled by % with the id as JSON and the three digests in hex."""
-        head, end = (part.replace(b"%", b"%%") for part in (self.judged + verified_at + self.summary, self.end))
-        return b"".join((_OPEN, b"%b", head, b'"%b"', _OUTPUT, b'"%b"', _METADATA, b'"%b"', end))
+    def lacking(self) -> int:
+        """How many values it lacks."""
+        return max(split_marks(self.judged)[1], default=-1) + 1
 
     # By position: it is called for every work, and keywords would take as long as the rest.
     def fill_in(self, contract_id: bytes, verified_at: bytes, given: bytes, made: bytes, facts: bytes) -> bytes:
@@ -127,6 +131,54 @@ def template_of(result: VerificationResult) -> ResultTemplate | None:
     """The template of a result."""
     found = split_result(result.to_json())
     return None if found is None else found[0]
+
+
+def take_numbers(template: ResultTemplate) -> tuple[ResultTemplate, Sequence[float]]:
+    """The template without the numbers of its criteria, and these numbers; `write_numbers` writes them as they were.
+
+    What looks like such a number inside of something else is taken as well: it is put back all the same.
+    """
+    judged = template.judged
+    start = judged.find(_CRITERIA)
+    if MARK in judged or start < 0:
+        return template, ()
+    # Behind the bracket of the metrics, which ends the last of their numbers.
+    start += 1
+    written: list[bytes] = []
+    places: dict[bytes, int] = {}
+    """Of a metric's first number, and of a number where a metric is called otherwise."""
+    pieces: list[bytes] = []
+    end = start
+    for found in _VALUE.finditer(judged, start):
+        name, number = found.groups()
+        place = places.setdefault(name, len(written))
+        if place == len(written) or written[place] != number:
+            place = len(written)
+            written.append(number)
+        places.setdefault(number, place)
+        pieces += (judged[end : found.start(2)], mark_value(place))
+        end = found.end()
+
+    def mark_metric(found: re.Match[bytes]) -> bytes:
+        name, number = found.groups()
+        place = places.get(name)
+        if place is None or written[place] != number:
+            place = places.get(number)
+        return found[0] if place is None else b"%b:%b" % (name, mark_value(place))
+
+    try:
+        numbers = msgspec.json.decode(b"[%b]" % b",".join(written))
+    except msgspec.DecodeError:
+        return template, ()
+    if not written or write_numbers(numbers) != written:
+        return template, ()
+    metrics = _METRIC.sub(mark_metric, judged[:start])
+    return ResultTemplate(b"".join((metrics, *pieces, judged[end:])), template.summary, template.end), numbers
+
+
+def write_numbers(numbers: Sequence[float]) -> list[bytes]:
+    """Numbers as results hold them."""
+    return msgspec.json.encode(numbers)[1:-1].split(b",") if numbers else []
 
 
 def encode_text(text: str | None) -> bytes:

@@ -1,18 +1,26 @@
 """The blob of a segment of versions: a line of JSON for each, compressed together, then salts and digests. Pure.
 
-Results that differ only in their id, time and digests are kept once: the first line holds their templates, and a line
-names the one of its version. Salts and digests look random, and compressing them would take time and save nothing.
+Results that differ only in their id, time, digests and numbers are kept once: the first line holds their templates,
+and a line names the one of its version. Salts and digests look random, and compressing them would take time and save
+nothing.
 """
 
 from binascii import hexlify, unhexlify
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from meruit.errors import StoreError
-from meruit.judge.result_template import ResultGaps, ResultTemplate, encode_text, split_result
+from meruit.judge.result_template import (
+    ResultGaps,
+    ResultTemplate,
+    encode_text,
+    split_result,
+    take_numbers,
+    write_numbers,
+)
 from meruit.judge.segment_blob import ERASED, WHOLE, pack_blob, unpack_blob
 from meruit.log.commitment import SALT_BYTES, commitment
 from meruit.log.segment import MAX_CASES, VersionEntry, segment_root, version_bytes
@@ -21,6 +29,7 @@ from meruit.model.record import Record
 _DIGEST_BYTES = 32
 _TAIL = SALT_BYTES + 3 * _DIGEST_BYTES
 """What stands behind the lines for each version: its salt, and the digests of input, output and metadata."""
+TAIL_HEX, DIGESTS_AT = 2 * _TAIL, 2 * SALT_BYTES
 _NO_DIGESTS = bytes(3 * _DIGEST_BYTES)
 _NO_TAIL = bytes(_TAIL)
 _HEX = 2 * _DIGEST_BYTES + 2
@@ -100,13 +109,31 @@ class _VersionLine(msgspec.Struct, array_like=True):
     version: int
     evidence_index: int | None
     result: msgspec.Raw
-    """Its time, where it has a template; once erased, the salted hash."""
+    """Its time, where it has a template, or a list of its time and its numbers; once erased, the salted hash."""
     verdict: str
     success: bool
     score: str
     bonus_micros: int
     penalty_micros: int
     evidence: Evidence | None = None
+
+
+class QuickLine(msgspec.Struct, array_like=True, gc=False):
+    """The first fields of the same line, read for all lines at once."""
+
+    template: int
+    outcome: str
+    contract: str
+    version: int
+    evidence_index: int | None
+    # Any: of a whole result, which is not looked at.
+    result: str | list[str | int | float] | dict[str, Any]
+
+    # Any: numbers, once the lines were checked.
+    @property
+    def numbers(self) -> list[Any]:
+        """Those that its template lacks."""
+        return self.result[1:] if isinstance(self.result, list) else []
 
 
 class _ResultLine(msgspec.Struct, array_like=True, gc=False):
@@ -142,6 +169,8 @@ class ResultParts(Record, frozen=True):
     verified_at: bytes
     digests: bytes
     """Of input, output and metadata, 32 bytes each."""
+    numbers: Sequence[float] = ()
+    """Those that the template lacks."""
 
     def in_hex(self) -> tuple[bytes, bytes, bytes]:
         """The digests in hex."""
@@ -149,9 +178,16 @@ class ResultParts(Record, frozen=True):
         return digests[:64], digests[64:128], digests[128:]
 
     def fill(self, template: ResultTemplate) -> bytes:
-        """The whole result."""
-        given, made, facts = (b'"%b"' % digest for digest in self.in_hex())
-        return template.fill_in(self.contract, self.verified_at, given, made, facts)
+        """The whole result; raises StoreError where the template lacks more numbers."""
+        gaps = ResultGaps(self.contract, self.verified_at, *(b'"%b"' % digest for digest in self.in_hex()))
+        try:
+            return template.fill(gaps, write_numbers(self.numbers))
+        except ValueError as problem:
+            raise StoreError(f"a segment cannot be read: {problem}; restore it from a copy") from None
+
+    def known(self) -> bytes:
+        """What the line of a version says of its result."""
+        return b"[%b,%b" % (self.verified_at, _WRITER.encode(self.numbers)[1:]) if self.numbers else self.verified_at
 
 
 # By position, and assembled by hand: it is called for every outcome of a rescore.
@@ -182,7 +218,8 @@ def pack_version(content: VersionContent) -> PackedVersion:
         template, gaps = found
         digests = pack_digests(gaps)
         if digests is not None:
-            line = write_line(*where, gaps.verified_at, judged)
+            template, numbers = take_numbers(template)
+            line = write_line(*where, ResultParts(contract, gaps.verified_at, digests, numbers).known(), judged)
             return PackedVersion(template, line, content.salt + digests, entry)
     return PackedVersion(None, write_line(*where, content.result, judged), content.salt + _NO_DIGESTS, entry)
 
@@ -205,6 +242,8 @@ def pack(versions: Sequence[PackedVersion]) -> SegmentDraft:
 
 
 _LINE = msgspec.json.Decoder(_VersionLine)
+_NUMBERS = msgspec.json.Decoder(list[int | float])
+_QUICK_LINES = msgspec.json.Decoder(list[QuickLine])
 _RESULT_LINE = msgspec.json.Decoder(_ResultLine)
 
 
@@ -239,6 +278,25 @@ class OpenVersions:
             evidence=line.evidence,
             erased=bytes(line.result).decode().strip('"') if is_erased else "",
         )
+
+    def quick_lines(self) -> list[QuickLine]:
+        """The first fields of all lines; raises StoreError where one is damaged."""
+        try:
+            lines = _QUICK_LINES.decode(b"[%b]" % b",".join(self.lines))
+        except msgspec.DecodeError as problem:
+            raise StoreError(f"a segment cannot be read: {problem}; restore it from a copy") from None
+        lacking = [template.lacking() for template in self.templates]
+        for line in lines:
+            if line.template >= 0:
+                self._template(line.template)
+                numbers = line.numbers
+                if len(numbers) < lacking[line.template] or str in map(type, numbers):
+                    raise StoreError("a segment cannot be read: numbers are missing; restore it from a copy")
+        return lines
+
+    def digests_in_hex(self) -> bytes:
+        """The tails of all versions in hex, `TAIL_HEX` digits each; the digests begin at `DIGESTS_AT` of one."""
+        return hexlify(self.tails)
 
     def result(self, place: int) -> bytes | None:
         """The result at a place, as JSON; None once erased."""
@@ -276,8 +334,20 @@ class OpenVersions:
             raise StoreError("a segment names a template that it does not hold; restore it from a copy")
         return self.templates[number]
 
-    def _parts(self, contract: bytes, verified_at: msgspec.Raw, place: int) -> ResultParts:
-        return ResultParts(contract, bytes(verified_at), self._tail(place)[SALT_BYTES:])
+    def _parts(self, contract: bytes, known: msgspec.Raw, place: int) -> ResultParts:
+        written = bytes(known)
+        if not written.startswith(b"["):
+            return ResultParts(contract, written, self._tail(place)[SALT_BYTES:])
+        try:
+            verified_at, *numbers = msgspec.json.decode(written, type=list[msgspec.Raw])
+            return ResultParts(
+                contract,
+                bytes(verified_at),
+                self._tail(place)[SALT_BYTES:],
+                _NUMBERS.decode(b"[%b]" % b",".join(numbers)),
+            )
+        except (ValueError, msgspec.DecodeError) as problem:
+            raise StoreError(f"a segment cannot be read: {problem}; restore it from a copy") from None
 
     def _tail(self, place: int) -> bytes:
         return self.tails[place * _TAIL : (place + 1) * _TAIL]

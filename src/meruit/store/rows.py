@@ -102,3 +102,8 @@ class RowMarks(Rows[bool]):
     def has(self, writing: _Transaction, *parts: str | int) -> bool:
         """Whether the row is marked."""
         return writing.row_cache.written.get((self, *parts)) is not None
+
+    def any(self, writing: _Transaction) -> bool:
+        """Whether any row is marked."""
+        written = writing.row_cache.written
+        return any(key[0] is self and value is not None for key, value in written.items())

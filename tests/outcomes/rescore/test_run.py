@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import update
+from sqlalchemy import select, update
 
 from meruit import SuccessCriteria, VerificationEngine
 from meruit.errors import VerificationRefusal
@@ -32,6 +32,7 @@ from meruit.outcomes.store import batches
 from meruit.outcomes.store import read as outcomes
 from meruit.outcomes.store.erase import erase
 from meruit.outcomes.store.read import OutcomeFilter, OutcomeWork
+from meruit.outcomes.store.rescored import RescoredVerdict
 from meruit.registry import Check, checks
 from meruit.store import tables
 from meruit.store.location import Location
@@ -398,15 +399,51 @@ def test_records_are_rescored_to_what_a_fresh_verification_gives(
             registrar.record_sync("default", registrar.judge_sync(ready, Submission(*work))).outcome_id
             for work in works
         ]
-        summary = again(store, new)
-        for name, work in zip(ids, works, strict=True):
-            fresh = engine.verify_sync(name, work[0], work[1], new, work[2])
-            now = NOW if summary.rescored else fresh.verified_at
-            stored = result(store, name)
-            expected = msgspec.structs.replace(fresh, verified_at=now)
-            assert msgspec.structs.replace(stored, verified_at=now).to_json() == expected.to_json()
+        # Once from results in rows, then from results in segments.
+        for criteria in (new, old, new):
+            again(store, criteria)
+            for name, work in zip(ids, works, strict=True):
+                fresh = engine.verify_sync(name, work[0], work[1], criteria, work[2])
+                stored = result(store, name)
+                assert msgspec.structs.replace(stored, verified_at=fresh.verified_at).to_json() == fresh.to_json()
     finally:
         store.close()
+
+
+def test_numbers_of_their_own_are_judged_one_for_all(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = (
+        criteria_of(
+            {"metric": "confidence", "metric_type": "numeric", "comparison": "gte", "threshold": threshold}, WORDS
+        )
+        for threshold in (0.5, 0.7)
+    )
+    ids = [put(store, {"text": "two words", "confidence": number / 10}, old) for number in range(10)]
+    made: list[VerificationResult] = []
+    of = RescoredVerdict.of
+
+    def count(result: VerificationResult) -> RescoredVerdict:
+        made.append(result)
+        return of(result)
+
+    monkeypatch.setattr(RescoredVerdict, "of", count)
+    for criteria, rate in ((new, 3), (old, 5)):
+        assert again(store, criteria).from_evidence == 10
+        assert sum(result(store, one).success for one in ids) == rate
+        assert [result(store, one).criterion_results[0].value for one in ids] == [number / 10 for number in range(10)]
+    # Once for each way that they ended before and end now: from rows, and from segments.
+    assert len(made) == 3 + 3
+
+
+def test_neighbours_that_are_left_out_keep_their_version(store: Store) -> None:
+    ids = [
+        put(store, {"text": "two words"}, labels=Labels(agent_id="ada" if number % 3 else "bob")) for number in range(9)
+    ]
+    for criteria in (STRICTER, OLD):
+        assert again(store, criteria, narrowed=OutcomeFilter(agent_id="ada")).rescored == 6
+    assert [len(versions(store, one)) for one in ids] == [3 if number % 3 else 1 for number in range(9)]
+    with store.database.reading() as connection:
+        latest = connection.execute(select(tables.outcomes.c.version).order_by(tables.outcomes.c.seq)).scalars().all()
+    assert latest == [3 if number % 3 else 1 for number in range(9)]
 
 
 def test_every_digit_of_stored_work_is_measured(store: Store) -> None:
@@ -499,7 +536,8 @@ def test_what_cannot_be_judged_at_all_is_no_version(store: Store, monkeypatch: p
     def broken(*_: Any) -> NoReturn:
         raise RuntimeError("a fault of ours")
 
-    monkeypatch.setattr("meruit.verify.engine.measure", broken)
+    for name in ("meruit.verify.engine.measure", "meruit.judge.bulk.conclude"):
+        monkeypatch.setattr(name, broken)
     assert again(store, OTHER).skipped == {Skip.NOT_MEASURED: 1}
     assert len(versions(store, one)) == 1
 

@@ -1,18 +1,19 @@
-"""Stored results that differ only in their id, time and digests: read once, judged once, written for each outcome.
+"""Stored results that differ only in their id, time, digests and numbers: read once, judged once, written for each.
 
 A result as it is kept is a template with gaps (`judge/result_template.py`). Rescoring needs the content of the template
 once for all outcomes that share it, and copies the gaps.
 """
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
 
 from meruit.errors import RecordTampered
-from meruit.judge.result_template import ResultTemplate, split_result
+from meruit.judge.result_template import ResultTemplate, split_result, take_numbers
 from meruit.model.record import Record
 from meruit.model.verdict import VerificationResult
+from meruit.outcomes.rescore.reuse import EvidenceSources
 from meruit.outcomes.segment import ResultParts, pack_digests
 
 MAX_ALIKE = 4_096
@@ -24,7 +25,9 @@ class AlikeResult:
     """What all results of one template say."""
 
     result: VerificationResult
-    """One of them; its id, time and digests are its own."""
+    """One of them; its id, time, digests and numbers are its own."""
+    places: Mapping[int, int]
+    """Which of a result's numbers is the value of a criterion, by the criterion's position."""
     sources: tuple[int, ...] | None
     """For each new criterion the old one whose evidence answers it; None when the work must be measured."""
 
@@ -46,32 +49,71 @@ class StoredResult(Record, frozen=True):
 class AlikeResults:
     """The templates of one set of old criteria."""
 
-    def __init__(self, find_sources: Callable[[VerificationResult], tuple[int, ...] | None]) -> None:
-        self._find_sources = find_sources
-        self._known: dict[ResultTemplate, AlikeResult] = {}
+    def __init__(self, sources: EvidenceSources | None) -> None:
+        """Without sources, no evidence answers the new criteria."""
+        self.may_answer = sources is not None and sources.possible
+        """Whether evidence may answer them."""
+        self._sources = sources
+        self._known: dict[ResultTemplate, AlikeResult | None] = {}
 
     def read(self, written: bytes) -> "StoredResult | VerificationResult":
         """A stored result; decoded where it has no template. Raises RecordTampered."""
         found = split_result(written)
         digests = None if found is None else pack_digests(found[1])
         if found is None or digests is None:
-            try:
-                return VerificationResult.from_json(written)
-            except msgspec.DecodeError:
-                raise RecordTampered("the result of an outcome cannot be read") from None
+            return _decode(written)
         template, gaps = found
-        return self.fit(template, ResultParts(gaps.contract_id, gaps.verified_at, digests))
+        template, numbers = take_numbers(template)
+        return self.fit(template, ResultParts(gaps.contract_id, gaps.verified_at, digests, numbers))
 
-    def fit(self, template: ResultTemplate, parts: ResultParts) -> StoredResult:
+    def fit(self, template: ResultTemplate, parts: ResultParts) -> "StoredResult | VerificationResult":
         """The same for a result whose template is known."""
-        alike = self._known.get(template)
-        if alike is None:
-            result = VerificationResult.from_json(parts.fill(template))
+        if template in self._known:
+            alike = self._known[template]
+        else:
             if len(self._known) >= MAX_ALIKE:
                 self._known.clear()
-            alike = self._known[template] = AlikeResult(result, self._find_sources(result))
-        return StoredResult(template, parts, alike)
+            alike = self._known[template] = self._read_alike(template, parts)
+        return _decode(parts.fill(template)) if alike is None else StoredResult(template, parts, alike)
+
+    def _read_alike(self, template: ResultTemplate, parts: ResultParts) -> AlikeResult | None:
+        """What the results of a template say; None where their numbers are not the values of criteria."""
+        result = _decode(parts.fill(template))
+        places = _find_places(template, parts)
+        return None if places is None else AlikeResult(result, places, self._find_sources(result))
 
     def sources_of(self, stored: "StoredResult | VerificationResult") -> tuple[int, ...] | None:
         """For each new criterion the old one whose evidence answers it; None when the work must be measured."""
         return self._find_sources(stored) if isinstance(stored, VerificationResult) else stored.alike.sources
+
+    def _find_sources(self, result: VerificationResult) -> tuple[int, ...] | None:
+        return None if self._sources is None else self._sources.of(result)
+
+
+def _decode(written: bytes) -> VerificationResult:
+    try:
+        return VerificationResult.from_json(written)
+    except msgspec.DecodeError:
+        raise RecordTampered("the result of an outcome cannot be read") from None
+
+
+_MARKS = 8_123_456_789_012_345_000
+"""Numbers from here on stand for those that a template lacks: no result holds them but by a rare chance."""
+
+
+def _find_places(template: ResultTemplate, parts: ResultParts) -> Mapping[int, int] | None:
+    """Which number of a result is the value of a criterion; None where one of them is anything else."""
+    count = len(parts.numbers)
+    if not count:
+        return {}
+    marks = {_MARKS + number: number for number in range(count)}
+    marked = _decode(msgspec.structs.replace(parts, numbers=[*marks]).fill(template))
+    places: dict[int, int] = {}
+    for position, judged in enumerate(marked.criterion_results):
+        place = marks.get(judged.value) if judged.value.__class__ is int else None
+        if place is not None:
+            places[position] = place
+            msgspec.structs.force_setattr(judged, "value", None)
+    values = {name: value for name, value in marked.metrics.items() if value.__class__ is not int or value not in marks}
+    left = msgspec.structs.replace(marked, metrics=values).to_json()
+    return None if str(_MARKS)[:-3].encode() in left else places

@@ -154,8 +154,8 @@ def _values(line: RescoreLine) -> list[float | None] | None:
         judged = None if source == OWN_FLAW else line.row.verdict_before.criterion_results[source]
         if judged is None or judged.cause is not None:
             found.append(None)
-        elif type(judged.value) in (int, float):
-            found.append(judged.value)  # type: ignore[arg-type]  # just asked
+        elif type(value := line.row.value_of(source)) in (int, float):
+            found.append(value)
         else:
             return None
     return found if line.row.sources is not None else None

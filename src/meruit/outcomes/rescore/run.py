@@ -4,7 +4,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol, cast
@@ -13,20 +12,21 @@ import msgspec
 from sqlalchemy import Connection
 
 from meruit.errors import MeruitError, StoreError
-from meruit.judge.bulk import Conclusion
+from meruit.judge.bulk import NumberedEvidence, NumberlessConclusion
 from meruit.judge.governance import carry_answer
-from meruit.judge.result_template import ResultTemplate, encode_time, template_of
+from meruit.judge.result_template import encode_time, write_numbers
 from meruit.judge.verdict import Circumstances, conclude, evidence_of
 from meruit.log.commitment import SALT_BYTES
 from meruit.model.access import Scope
 from meruit.model.canonical import canonical
 from meruit.model.criterion import SuccessCriteria
-from meruit.model.evidence import Evidence, Missing
+from meruit.model.evidence import Evidence, Measured, Missing
 from meruit.model.record import Record
 from meruit.model.time import to_micros
 from meruit.model.verdict import Verdict, VerificationResult
 from meruit.model.work import Work
 from meruit.outcomes.rescore.alike import MAX_ALIKE, AlikeResult, AlikeResults, StoredResult
+from meruit.outcomes.rescore.in_bulk import JudgedPage, judge_page
 from meruit.outcomes.rescore.reuse import OWN_FLAW, EvidenceSources
 from meruit.outcomes.segment import ResultParts
 from meruit.outcomes.store import batches
@@ -39,7 +39,6 @@ from meruit.store.lru import LruCache
 from meruit.store.store import Store
 from meruit.verify.catalogue import CompiledCriteria
 from meruit.verify.engine import VerificationEngine
-from meruit.verify.measure import Digests
 
 MAX_SETS = 256
 """How many sets of old criteria are remembered, compared with the new ones."""
@@ -107,9 +106,17 @@ class RescoreRow(Record, frozen=True):
 
     @property
     def verdict_before(self) -> VerificationResult:
-        """A result that says the same of the criteria; its id, time and digests may be another outcome's."""
+        """A result that says the same of the criteria; id, time, digests and numbers may be another outcome's."""
         stored = self.stored
         return stored if isinstance(stored, VerificationResult) else stored.alike.result
+
+    # Any: a value of any metric.
+    def value_of(self, position: int) -> Any:
+        """The value of one criterion in the latest result so far."""
+        stored = self.stored
+        if isinstance(stored, StoredResult) and position in stored.alike.places:
+            return stored.parts.numbers[stored.alike.places[position]]
+        return self.verdict_before.criterion_results[position].value
 
 
 class RescoreLine(Record, frozen=True):
@@ -131,16 +138,8 @@ class RescoreBatch(msgspec.Struct, frozen=True):
     lines: list[RescoreLine]
     examined: int
     """How many outcomes are done once this batch is."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _SharedConclusion:
-    """What follows for all outcomes with the same evidence."""
-
-    template: ResultTemplate
-    form: bytes
-    """The template with the time of the rescore."""
-    verdict: RescoredVerdict
+    ready: JudgedPage = JudgedPage()
+    """Those that are judged already."""
 
 
 class RescoreTask:
@@ -153,7 +152,8 @@ class RescoreTask:
         self.now = now
         self.written_now = encode_time(now)
         self._conclusions = self.engine.conclusions(self.compiled, lambda result: result)
-        self._rescored: dict[tuple[AlikeResult, ResultTemplate | None], _SharedConclusion | None] = {}
+        self._from_evidence: dict[AlikeResult, NumberedEvidence[RescoredVerdict]] = {}
+        self._measured: dict[tuple[AlikeResult, _Measured], _Rescored | None] = {}
 
     @property
     def criteria(self) -> SuccessCriteria:
@@ -164,44 +164,67 @@ class RescoreTask:
         """Judge a row; what is alike is judged once. To the byte what `judge_rows` gives."""
         stored = row.stored
         if isinstance(stored, StoredResult):
-            shared = self._judge_alike(row, stored)
-            if shared is not None:
+            found = self._judge_alike(row, stored)
+            if found is not None:
+                shared, numbers = found
                 old = stored.parts
-                parts = ResultParts(old.contract, self.written_now, old.digests)
-                written = shared.form % (old.contract, *parts.in_hex())
-                return RescoredResult(written, shared.verdict, shared.template, parts)
+                hexes = old.in_hex()
+                written = shared.write(old.contract[1:-1], self.written_now, write_numbers(numbers), *hexes)
+                parts = ResultParts(old.contract, self.written_now, old.digests, numbers)
+                return RescoredResult(written, shared.shared, shared.template, parts)
         return RescoredResult.of(_judge_row(self, row))
 
-    def _judge_alike(self, row: RescoreRow, stored: StoredResult) -> _SharedConclusion | None:
-        """The template of the new result and what it says; None where the row has to be judged for itself."""
-        measured = None
+    def _judge_alike(self, row: RescoreRow, stored: StoredResult) -> tuple["_Rescored", Sequence[float]] | None:
+        """The new result and the numbers that it lacks; None where the row has to be judged for itself."""
         if row.sources is None:
-            measured = self._measure(row, stored)
-            if measured is None:
-                return None
-        key = stored.alike, None if measured is None else measured.template
-        if key in self._rescored:
-            return self._rescored[key]
-        old = stored.alike.result
-        result = _from_evidence(self, old, row.sources or ()) if measured is None else measured.shared
-        result = carry_answer(old, result)
-        template = template_of(result)
-        if len(self._rescored) >= MAX_ALIKE:
-            self._rescored.clear()
-        made = None
-        if template is not None:
-            made = _SharedConclusion(template, template.form(self.written_now), RescoredVerdict.of(result))
-        self._rescored[key] = made
-        return made
+            return self._measure(row, stored)
+        numbers, known = stored.parts.numbers, self.evidence_of(stored.alike)
+        shared = known.of(numbers)
+        return None if shared is None else (shared, [numbers[place] for place in known.picked])
 
-    def _measure(self, row: RescoreRow, stored: StoredResult) -> Conclusion[VerificationResult] | None:
+    def evidence_of(self, alike: AlikeResult) -> NumberedEvidence[RescoredVerdict]:
+        """The evidence in stored results, which answers the new criteria."""
+        known = self._from_evidence.get(alike)
+        if known is None:
+            if len(self._from_evidence) >= MAX_ALIKE:
+                self._from_evidence.clear()
+            known = self._from_evidence[alike] = self._read_evidence(alike, alike.sources or ())
+        return known
+
+    def _read_evidence(self, alike: AlikeResult, sources: Sequence[int]) -> NumberedEvidence[RescoredVerdict]:
+        evidence = _evidence_from(self.compiled, alike.result, sources)
+        places = {
+            position: alike.places[source]
+            for position, source in enumerate(sources)
+            if source in alike.places and isinstance(evidence[position], Measured)
+        }
+        plan, versions = self.compiled.plan, self.compiled.versions
+        return NumberedEvidence(
+            *(plan, versions, evidence, places, RescoredVerdict.of), lambda result: carry_answer(alike.result, result)
+        )
+
+    def _measure(self, row: RescoreRow, stored: StoredResult) -> tuple["_Rescored", Sequence[float]] | None:
         if self._conclusions is None:
             return None
         # The work is what it was, and so are its digests: the store has compared them with what it read.
-        digests = Digests(*[digest.decode() for digest in stored.parts.in_hex()])
         given, done, run = (_EMPTY if part == b"{}" else msgspec.json.decode(part or b"{}") for part in row.work)
-        return self._conclusions.of(Work(output=done, input=given, metadata=run), digests)
+        work = Work(output=done, input=given, metadata=run)
+        found = self._conclusions.without_numbers(work, stored.parts.in_hex())
+        if found is None:
+            return None
+        measured, numbers = found
+        key = stored.alike, measured
+        if key not in self._measured:
+            if len(self._measured) >= MAX_ALIKE:
+                self._measured.clear()
+            result = carry_answer(stored.alike.result, measured.result)
+            self._measured[key] = measured.with_numbers_of(result, RescoredVerdict.of)
+        shared = self._measured[key]
+        return None if shared is None else (shared, numbers)
 
+
+_Measured = NumberlessConclusion[VerificationResult]
+_Rescored = NumberlessConclusion[RescoredVerdict]
 
 # Any: work without anything in it. Never written to.
 _EMPTY: Mapping[str, Any] = {}
@@ -249,42 +272,49 @@ def rescore(  # noqa: PLR0913 - one a decision
     started = time.monotonic()
     task = RescoreTask(engine, criteria, now)
     reading = OutcomeScan(store, tenant, task, narrowed, again=again)
-    body = canonical(task.criteria.model_dump(exclude_defaults=True))
     tally = reading.tally
-    with closing(runner.judge(task, reading.batches())) as judged:
+    write = None if dry_run else _Writer(store, tenant, task, reason)
+    # In this process, most versions are ready at once.
+    quick = write is not None and isinstance(runner, LocalRunner)
+    with closing(runner.judge(task, reading.batches(ready=quick))) as judged:
         for batch, results in judged:
             fit = [pair for pair in zip(batch.lines, results, strict=True) if tally.is_fit(pair[1].verdict.verdict)]
-            written = (
-                {line.outcome.id for line, _ in fit} if dry_run else _write(store, tenant, task, body, fit, reason)
-            )
+            ready = batch.ready
+            written = {line.outcome.id for line, _ in fit} if write is None else write(ready.versions, fit)
+            tally.add_page(ready, written)
             tally.add_all(fit, written)
             progress(batch.examined, reading.total)
     return tally.summary(task, reading.examined, dry_run=dry_run, seconds=time.monotonic() - started)
 
 
-def _write(
-    store: Store,
-    tenant: str,
-    task: RescoreTask,
-    body: bytes,
-    fit: Sequence[tuple[RescoreLine, RescoredResult]],
-    reason: str,
-) -> set[str]:
-    """The outcomes that got their version; a version that another process wrote first stays."""
-    if not fit:
-        return set()
-    salts = store.surroundings.entropy(SALT_BYTES * len(fit))
-    versions = [
-        RescoredVersion.of(
-            *(line.outcome, result, salts[number * SALT_BYTES : (number + 1) * SALT_BYTES]),
-            line.what_was_read,
-        )
-        for number, (line, result) in enumerate(fit)
-    ]
-    write = AddRescored.of(
-        tenant, (body, task.compiled.plan.digest), versions, reason=reason, verified_at=to_micros(task.now)
-    )
-    return {one.outcome_id for one in store.recorder.write(write)}
+class _Writer:
+    """Writes the versions of one rescore."""
+
+    def __init__(self, store: Store, tenant: str, task: RescoreTask, reason: str) -> None:
+        self._store, self._tenant, self._reason = store, tenant, reason
+        body = canonical(task.criteria.model_dump(exclude_defaults=True))
+        self._criteria = body, task.compiled.plan.digest
+        self._at = to_micros(task.now)
+
+    def __call__(
+        self, ready: Sequence[RescoredVersion], judged: Sequence[tuple[RescoreLine, RescoredResult]]
+    ) -> set[str]:
+        """The outcomes that got their version; a version that another process wrote first stays."""
+        if not ready and not judged:
+            return set()
+        salts = self._store.surroundings.entropy(SALT_BYTES * len(judged))
+        versions = [
+            *ready,
+            *(
+                RescoredVersion.of(
+                    *(line.outcome, result, salts[number * SALT_BYTES : (number + 1) * SALT_BYTES]),
+                    line.what_was_read,
+                )
+                for number, (line, result) in enumerate(judged)
+            ),
+        ]
+        write = AddRescored.of(self._tenant, self._criteria, versions, reason=self._reason, verified_at=self._at)
+        return {one.outcome_id for one in self._store.recorder.write(write)}
 
 
 # Judging.
@@ -303,22 +333,27 @@ def _judge_row(task: RescoreTask, row: RescoreRow) -> VerificationResult:
 
 
 def _from_evidence(task: RescoreTask, old: VerificationResult, sources: Sequence[int]) -> VerificationResult:
-    compiled, judged = task.compiled, old.criterion_results
     return conclude(
-        compiled.plan,
-        [
-            evidence_of(judged[source]) if source != OWN_FLAW else _flaw(compiled, position)
-            for position, source in enumerate(sources)
-        ],
+        task.compiled.plan,
+        _evidence_from(task.compiled, old, sources),
         Circumstances(
             contract_id=old.contract_id,
             verified_at=task.now,
             input_digest=old.input_digest,
             output_digest=old.output_digest,
             metadata_digest=old.metadata_digest,
-            versions=compiled.versions.copy(),
+            versions=task.compiled.versions.copy(),
         ),
     )
+
+
+def _evidence_from(compiled: CompiledCriteria, old: VerificationResult, sources: Sequence[int]) -> list[Evidence]:
+    """The evidence for each new criterion."""
+    judged = old.criterion_results
+    return [
+        evidence_of(judged[source]) if source != OWN_FLAW else _flaw(compiled, position)
+        for position, source in enumerate(sources)
+    ]
 
 
 def _flaw(compiled: CompiledCriteria, position: int) -> Evidence:
@@ -351,30 +386,45 @@ class OutcomeScan:
             self._end = batches.end_of(connection, self._scope, narrowed)
             self.total = batches.count(connection, self._scope, narrowed, self._end)
 
-    def batches(self) -> Iterator[RescoreBatch]:
-        """All that is to be judged, with what judging it takes; the work is read only where it must be."""
+    def batches(self, *, ready: bool = False) -> Iterator[RescoreBatch]:
+        """All that is to be judged, with what judging it takes; the work is read only where it must be.
+
+        With `ready`, most of what evidence answers is judged already.
+        """
         after = 0
         while True:
             with self._store.database.reading() as connection:
                 page = batches.next_versions(connection, self._scope, self._narrowed, after=after, end=self._end)
-                lines = list(self._lines(connection, page))
+                judged, lines = self._read(connection, page, ready=ready)
             if not page:
                 return
             after = page[-1].seq
             answered = [line for line in lines if line.row.sources is not None]
             asking = [line for line in lines if line.row.sources is None]
             self.examined += len(page) - len(asking)
-            yield RescoreBatch(answered, self.examined)
+            yield RescoreBatch(answered, self.examined, judged)
             yield from self._with_work(asking)
 
-    def _lines(self, connection: Connection, page: Sequence[LatestVersion]) -> Iterator[RescoreLine]:
-        known = self._task.compiled.plan.digest
+    def _read(
+        self, connection: Connection, page: Sequence[LatestVersion], *, ready: bool
+    ) -> tuple[JudgedPage, list[RescoreLine]]:
+        """What can be judged at once, and all else."""
+        task = self._task
+        known = task.compiled.plan.digest
         fresh = [one for one in page if self._again or one.criteria_digest != known]
         self.tally.skip(Skip.ALREADY, len(page) - len(fresh))
-        several = {one.criteria_digest for one in fresh}
-        known_alike = {digest: self._alike(connection, digest) for digest in several}
+        known_alike = {digest: self._alike(connection, digest) for digest in {one.criteria_digest for one in fresh}}
         segments = SegmentReader(connection, self._scope.tenant)
-        for one in fresh:
+        judged = JudgedPage(rest=fresh)
+        if ready and any(alike.may_answer for alike in known_alike.values()):
+            entropy = self._store.surroundings.entropy
+            judged = judge_page(fresh, segments, known_alike, task.evidence_of, task.written_now, entropy)
+        return judged, [*self._lines(segments, judged.rest, known_alike)]
+
+    def _lines(
+        self, segments: SegmentReader, page: Sequence[LatestVersion], known_alike: Mapping[str, AlikeResults]
+    ) -> Iterator[RescoreLine]:
+        for one in page:
             alike = known_alike[one.criteria_digest]
             stored = _read_result(alike, segments, one)
             if stored is None:
@@ -406,13 +456,13 @@ class OutcomeScan:
 
         def find() -> AlikeResults:
             if self._again:
-                return AlikeResults(lambda _result: None)
+                return AlikeResults(None)
             try:
                 old = criteria_from(criteria_body(connection, self._scope.tenant, digest))
-                return AlikeResults(EvidenceSources(self._task.compiled, self._task.engine.catalogue.compile(old)).of)
+                return AlikeResults(EvidenceSources(self._task.compiled, self._task.engine.catalogue.compile(old)))
             except (MeruitError, ValueError):
                 # Another version accepted these criteria and this one refuses them; the work can still be judged.
-                return AlikeResults(lambda _result: None)
+                return AlikeResults(None)
 
         return self._known.get_or_make(digest, find)
 
@@ -468,13 +518,24 @@ class RescoreTally:
         for (shared, verdict), times in alike.items():
             self.add(rows[shared], verdict, times)
 
+    def add_page(self, page: JudgedPage, recorded: Collection[str]) -> None:
+        """Outcomes were judged from evidence in bulk."""
+        if not page.versions:
+            return
+        counted = page.count(recorded)
+        self.skip(Skip.QUICKER, len(page.versions) - counted.total())
+        for (alike, verdict), times in counted.items():
+            self._add(alike.result, verdict, from_evidence=True, times=times)
+
     def add(self, row: RescoreRow, result: RescoredVerdict, times: int = 1) -> None:
         """So many outcomes were judged alike."""
-        old = row.verdict_before
+        self._add(row.verdict_before, result, from_evidence=row.sources is not None, times=times)
+
+    def _add(self, old: VerificationResult, result: RescoredVerdict, *, from_evidence: bool, times: int) -> None:
         for judged in old.criterion_results:
             if result.statuses.get(judged.criterion_id, judged.status) is not judged.status:
                 self.count_criterion_change(judged.criterion_id, times)
-        self.count_verdict(old.verdict, result.verdict, from_evidence=row.sources is not None, times=times)
+        self.count_verdict(old.verdict, result.verdict, from_evidence=from_evidence, times=times)
         if result.success is not old.success:
             self.count_success_change(result.success, times)
 

@@ -45,6 +45,7 @@ class OutcomePlace(Record, frozen=True):
     version: int
     verdict: str
     score: float
+    success: int
     criteria_digest: str
     contract_id: str
     evidence_leaf: int
@@ -98,7 +99,8 @@ def next_versions(
     of, verdicts = tables.outcomes, tables.verdicts
     query = (
         select(
-            *(of.c.id, of.c.seq, of.c.version, of.c.verdict, of.c.score, of.c.criteria_digest, of.c.contract_id),
+            *(of.c.id, of.c.seq, of.c.version, of.c.verdict, of.c.score, of.c.success),
+            *(of.c.criteria_digest, of.c.contract_id),
             *(of.c.evidence_leaf, verdicts.c.result, verdicts.c.leaf, verdicts.c.place),
         )
         .join(

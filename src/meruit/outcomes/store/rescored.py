@@ -1,5 +1,6 @@
 """Writing many later versions of verdicts at once: as a segment, or one by one where a contract was awarded."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -41,6 +42,8 @@ class RescoredVerdict:
     penalty_micros: int
     statuses: Mapping[str, Status]
     """By the id of the criterion."""
+    success_column: int
+    """Whether it succeeds, as rows hold it."""
     name: str
     """Of the verdict."""
     line: bytes
@@ -60,10 +63,15 @@ class RescoredVerdict:
             bonus_micros=result.bonus_micros,
             penalty_micros=result.penalty_micros,
             statuses={judged.criterion_id: judged.status for judged in result.criterion_results},
+            success_column=int(result.success),
             name=result.verdict.value,
             line=describe_verdict(*judged),
             form=version_form(*judged),
         )
+
+    def stays(self, outcome: OutcomePlace) -> bool:
+        """Whether the outcome was judged so before."""
+        return self.name == outcome.verdict and self.score == outcome.score and self.success == outcome.success
 
 
 class RescoredResult(Record, frozen=True):
@@ -82,17 +90,26 @@ class RescoredResult(Record, frozen=True):
         return cls(result.to_json(), RescoredVerdict.of(result))
 
 
+class SingleVersion(Record, frozen=True):
+    """What a version needs that has an entry of its own."""
+
+    written: bytes
+    """The result, as JSON."""
+    salt: bytes
+    read: tuple[bytes | None, ...]
+    """What it was judged from: the result before, and the input, output and metadata where they were measured."""
+
+
 class RescoredVersion(Record, frozen=True):
     """Another verdict on an outcome that is recorded."""
 
     outcome: OutcomePlace
     """As it was read; where it has another version by now, another process was quicker."""
-    result: RescoredResult
-    salt: bytes
+    verdict: RescoredVerdict
     packed: PackedVersion | None
     """For its segment; None where a contract was awarded, whose every entry is a leaf of its own."""
-    read: tuple[bytes | None, ...]
-    """What it was judged from: the result before, and the input, output and metadata where they were measured."""
+    single: SingleVersion | None = None
+    """For that leaf."""
 
     @classmethod
     def of(
@@ -105,8 +122,8 @@ class RescoredVersion(Record, frozen=True):
         """Prepare a version for its segment; `read` is asked only where a contract was awarded."""
         # Most have no such contract, and a pattern takes longer.
         if outcome.contract_id.startswith("con_") and OUR_CONTRACT.fullmatch(outcome.contract_id):
-            return cls(outcome, result, salt, None, read())
-        return cls(outcome, result, salt, _pack(outcome, result, salt), ())
+            return cls(outcome, result.verdict, None, SingleVersion(result.written, salt, read()))
+        return cls(outcome, result.verdict, _pack(outcome, result, salt))
 
 
 def _pack(outcome: OutcomePlace, result: RescoredResult, salt: bytes) -> PackedVersion:
@@ -131,7 +148,7 @@ def _pack(outcome: OutcomePlace, result: RescoredResult, salt: bytes) -> PackedV
     committed = commitment(salt, result.written).encode()
     return PackedVersion(
         result.template,
-        write_line(outcome_id, contract, version, evidence_leaf, parts.verified_at, verdict.line),
+        write_line(outcome_id, contract, version, evidence_leaf, parts.known(), verdict.line),
         salt + parts.digests,
         verdict.form % (contract, evidence_leaf, outcome_id, committed, version),
     )
@@ -169,28 +186,26 @@ class AddRescored:
 
         Raises RecordTampered for the outcome of a contract that was read otherwise than the log commits to.
         """
-        found = _read_versions(writing, self.tenant, self.versions)
-        fit = [
-            new
-            for new in self.versions
+        found, places = _read_versions(writing, self.tenant, self.versions)
+        fit = [new for new in self.versions if found.get(new.outcome.id) == new.outcome.version]
+        if ERASED.any(writing):
             # What was erased stays so, also by a caller of this group: a result would say again what is forgotten.
-            if found.get(new.outcome.id) == new.outcome.version and not ERASED.has(writing, self.tenant, new.outcome.id)
-        ]
+            fit = [new for new in fit if not ERASED.has(writing, self.tenant, new.outcome.id)]
         if not fit:
             return []
         criteria = commit_criteria(writing, self.tenant, self.criteria, self.criteria_digest)
         together = [new for new in fit if new.packed is not None]
         rows = self._write_segment(writing, together, criteria, whole=len(fit) == len(self.versions))
-        single = [new for new in fit if new.packed is None]
-        for new in single:
+        single = [(new, new.single) for new in fit if new.single is not None]
+        for new, own in single:
             # Money may follow from verdicts on a contract.
-            result, *parts = new.read
+            result, *parts = own.read
             basis = VersionBasis.of_content(new.outcome.version, result, tuple(parts))
             basis.require_committed(writing, self.tenant, new.outcome.id)
-        writing.look_up_contracts(self.tenant, [new.outcome.contract_id for new in single])
-        rows += [self._write_single(writing, new, criteria) for new in single]
+        writing.look_up_contracts(self.tenant, [new.outcome.contract_id for new, _ in single])
+        rows += [self._write_single(writing, new, own, criteria) for new, own in single]
         writing.insert_all(tables.verdicts, _VERDICT_COLUMNS, rows)
-        self._write_latest(writing, fit)
+        self._write_latest(writing, fit, places)
         return [RecordedVersion(row[1], row[2], row[_LEAF]) for row in rows]
 
     def _write_segment(
@@ -219,29 +234,39 @@ class AddRescored:
                         "outcome_id": new.outcome.id,
                         "contract_id": new.outcome.contract_id,
                         "version": new.outcome.version + 1,
-                        "verdict": new.result.verdict.name,
-                        "success": new.result.verdict.success,
+                        "verdict": new.verdict.name,
+                        "success": new.verdict.success,
                     }
                     for new in versions
                 ],
             },
         )
-        shared = self.reason, self.verified_at, leaf, None, None
-        return [(*self._judged(new), *shared, place) for place, new in enumerate(versions)]
-
-    def _judged(self, new: RescoredVersion) -> tuple[Any, ...]:
-        """The first columns of a row."""
-        verdict, outcome = new.result.verdict, new.outcome
-        return (
-            *(self.tenant, outcome.id, outcome.version + 1, self.criteria_digest),
-            *(verdict.name, int(verdict.success), verdict.score),
-        )
+        tenant, digest, reason, at = self.tenant, self.criteria_digest, self.reason, self.verified_at
+        # Written out: a tuple that is put together from others takes twice as long.
+        return [
+            (
+                tenant,
+                new.outcome.id,
+                new.outcome.version + 1,
+                digest,
+                new.verdict.name,
+                new.verdict.success_column,
+                new.verdict.score,
+                reason,
+                at,
+                leaf,
+                None,
+                None,
+                place,
+            )
+            for place, new in enumerate(versions)
+        ]
 
     def _write_single(
-        self, writing: WriteTransaction, new: RescoredVersion, criteria: tuple[str, int]
+        self, writing: WriteTransaction, new: RescoredVersion, own: SingleVersion, criteria: tuple[str, int]
     ) -> tuple[Any, ...]:
         """The row of a version that has an entry of its own."""
-        tenant, outcome, verdict, written = self.tenant, new.outcome, new.result.verdict, new.result.written
+        tenant, outcome, verdict, written = self.tenant, new.outcome, new.verdict, own.written
         version = outcome.version + 1
         contract_seq = writing.next_in_contract(tenant, outcome.contract_id)
         body = write_verdict(
@@ -254,7 +279,7 @@ class AddRescored:
             self.criteria_digest,
             criteria[1],
             outcome.evidence_leaf,
-            commitment(new.salt, written),
+            commitment(own.salt, written),
             verdict.name,
             verdict.success,
             verdict.exact,
@@ -276,23 +301,49 @@ class AddRescored:
                 "reason": self.reason,
             },
         )
-        return (*self._judged(new), self.reason, self.verified_at, leaf, new.salt, written, None)
+        return (
+            *(tenant, outcome.id, version, self.criteria_digest),
+            *(verdict.name, verdict.success_column, verdict.score),
+            *(self.reason, self.verified_at, leaf, own.salt, written, None),
+        )
 
-    def _write_latest(self, writing: WriteTransaction, versions: Sequence[RescoredVersion]) -> None:
-        """How the outcomes stand now. A verdict that stays is not written: it would move in its indexes."""
-        changed: list[tuple[Any, ...]] = []
-        same: list[tuple[Any, ...]] = []
-        tenant, digest = self.tenant, self.criteria_digest
-        for new in versions:
-            outcome, now = new.outcome, new.result.verdict
-            verdict, row = now.name, (int(now.success), outcome.version + 1, digest, tenant, outcome.id)
-            if verdict == outcome.verdict and now.score == outcome.score:
-                same.append(row)
-            else:
-                changed.append((verdict, now.score, *row))
-        for statement, rows in ((_NEW_VERDICT, changed), (_SAME_VERDICT, same)):
+    def _write_latest(
+        self, writing: WriteTransaction, versions: Sequence[RescoredVersion], places: Sequence[int]
+    ) -> None:
+        """How the outcomes stand now; `places` are those that outcomes of the tenant may have between these.
+
+        A verdict that stays is not written: it would move in its indexes. Neighbours are written by one statement.
+        """
+        tenant = self.tenant
+        changed = [
+            (new.verdict.name, new.verdict.score, new.verdict.success_column, tenant, new.outcome.id)
+            for new in versions
+            if not new.verdict.stays(new.outcome)
+        ]
+        runs = _find_runs(sorted([new.outcome.seq for new in versions]), places)
+        for statement, rows in (
+            (_NEW_VERSION, [(self.criteria_digest, tenant, *run) for run in runs]),
+            (_NEW_VERDICT, changed),
+        ):
             if rows:
                 writing.rewrite_all(statement, rows)
+
+
+def _find_runs(wanted: Sequence[int], places: Sequence[int]) -> list[tuple[int, int]]:
+    """The first and the last of neighbours that are wanted, none between them being left out; both in order."""
+    runs: list[tuple[int, int]] = []
+    start = 0
+    while start < len(wanted):
+        at = bisect_left(places, wanted[start])
+        end = start + 1
+        # Most often all of them.
+        if places[at : at + len(wanted) - start] == wanted[start:]:
+            end = len(wanted)
+        while end < len(wanted) and places[at + end - start] == wanted[end]:
+            end += 1
+        runs.append((wanted[start], wanted[end - 1]))
+        start = end
+    return runs
 
 
 def _draft(versions: Iterable[RescoredVersion]) -> SegmentDraft | None:
@@ -300,13 +351,17 @@ def _draft(versions: Iterable[RescoredVersion]) -> SegmentDraft | None:
     return pack(packed) if packed else None
 
 
-def _read_versions(writing: WriteTransaction, tenant: str, versions: Sequence[RescoredVersion]) -> dict[str, int]:
-    """The latest version of each outcome, those left out whose work was erased."""
-    places = [new.outcome.seq for new in versions]
-    first, last = min(places), max(places)
-    if last - first < 2 * len(places):
-        return dict(writing.fetch(_IN_ORDER, tenant, first, last))
-    return dict(_by_id(writing, tenant, [new.outcome.id for new in versions]))
+def _read_versions(
+    writing: WriteTransaction, tenant: str, versions: Sequence[RescoredVersion]
+) -> tuple[dict[str, int], Sequence[int]]:
+    """The latest version of each outcome whose work is not erased; and the places that outcomes may have, in order."""
+    asked = [new.outcome.seq for new in versions]
+    first, last = min(asked), max(asked)
+    if last - first < 2 * len(asked):
+        rows = writing.fetch(_IN_ORDER, tenant, first, last)
+        return {name: version for name, version, _, gone in rows if not gone}, [row[2] for row in rows]
+    # Other outcomes may be at any place between them.
+    return dict(_by_id(writing, tenant, [new.outcome.id for new in versions])), range(first, last + 1)
 
 
 def _by_id(writing: WriteTransaction, tenant: str, ids: Sequence[str]) -> Iterator[tuple[Any, ...]]:
@@ -316,13 +371,12 @@ def _by_id(writing: WriteTransaction, tenant: str, ids: Sequence[str]) -> Iterat
         yield from writing.fetch(f"{_BY_ID} ({', '.join('?' * len(some))})", tenant, *some)
 
 
-_IN_ORDER = "SELECT id, version FROM outcomes WHERE tenant = ? AND seq BETWEEN ? AND ? AND input_address IS NOT NULL"
-_BY_ID = "SELECT id, version FROM outcomes WHERE tenant = ? AND input_address IS NOT NULL AND id IN"
-_SAME_VERDICT = "UPDATE outcomes SET success = ?, version = ?, criteria_digest = ? WHERE tenant = ? AND id = ?"
-_NEW_VERDICT = (
-    "UPDATE outcomes SET verdict = ?, score = ?, success = ?, version = ?, criteria_digest = ? "
-    "WHERE tenant = ? AND id = ?"
+_IN_ORDER = (
+    "SELECT id, version, seq, input_address IS NULL FROM outcomes WHERE tenant = ? AND seq BETWEEN ? AND ? ORDER BY seq"
 )
+_BY_ID = "SELECT id, version FROM outcomes WHERE tenant = ? AND input_address IS NOT NULL AND id IN"
+_NEW_VERSION = "UPDATE outcomes SET version = version + 1, criteria_digest = ? WHERE tenant = ? AND seq BETWEEN ? AND ?"
+_NEW_VERDICT = "UPDATE outcomes SET verdict = ?, score = ?, success = ? WHERE tenant = ? AND id = ?"
 _VERDICT_COLUMNS = (
     *("tenant", "outcome_id", "version", "criteria_digest", "verdict", "success", "score"),
     *("reason", "created_at", "leaf", "salt", "result", "place"),
