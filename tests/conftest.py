@@ -98,9 +98,23 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
+_UNFREEZE = gc.unfreeze
+_unfrozen: list[bool] = []
+"""Not empty once a service that a test started has stopped."""
+
+
+def _note_unfreeze() -> None:
+    _UNFREEZE()
+    _unfrozen.append(True)
+
+
+gc.unfreeze = _note_unfreeze
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown() -> Generator[None, None, None]:
     """A service that stops unfreezes all: the next one to start would walk over every test that was collected."""
     yield
-    if not gc.get_freeze_count():
+    if _unfrozen:
+        _unfrozen.clear()
         gc.freeze()
