@@ -120,6 +120,21 @@ def test_only_cases_that_both_judged_are_compared() -> None:
     assert "1 common case" in found.sentence
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "significant", "words"),
+    [
+        # Every case changed alike, which t cannot judge, but ranks can.
+        (False, True, True, "chance alone does not explain"),
+        (True, True, False, "ended alike"),
+    ],
+)
+def test_cases_that_all_changed_alike_are_enough(before: bool, after: bool, significant: bool, words: str) -> None:
+    found = compared([case(n, before) for n in range(200)], [case(n, after) for n in range(200)])
+    assert (found.overall.interval, found.overall.is_significant) == (None, significant)
+    assert words in found.sentence
+    assert "too few" not in found.sentence
+
+
 def test_nothing_in_common_is_said() -> None:
     found = compared([case(1, True)], [case(2, True)])
     assert found.overall.difference is None

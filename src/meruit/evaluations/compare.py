@@ -351,7 +351,7 @@ def _of_mean(mean: Mean, first: float, second: float) -> Difference:
         p=mean.p,
         p_holm=None,
         detectable=mean.mde,
-        why_not=mean.why_not,
+        why_not=mean.why_not.replace("tasks", "cases"),
     )
 
 
@@ -378,9 +378,13 @@ def _sentence(first: str, second: str, found: Difference) -> str:
         sentence = f"{second} and {first} pass equally often on {cases}"
     else:
         sentence = f"{second} is {direction} than {first} by {points:.1f} points on {cases}"
-    if found.is_significant and found.interval is not None:
-        low, high = (found.interval.low * 100, found.interval.high * 100)
-        return f"{sentence} (95 % interval {low:+.1f} to {high:+.1f}); chance alone does not explain that."
+    if found.is_significant:
+        interval = ""
+        if found.interval is not None:
+            interval = f" (95 % interval {found.interval.low * 100:+.1f} to {found.interval.high * 100:+.1f})"
+        return f"{sentence}{interval}; chance alone does not explain that."
+    if found.difference == 0 and found.detectable is None and found.groups == found.cases >= FEWEST_TASKS:
+        return f"{sentence}, and each of them ended alike in both."
     if found.detectable is None:
         return f"{sentence}; these are too few cases to tell a difference from chance ({found.why_not})."
     return (
