@@ -1,6 +1,7 @@
 """Ray's workers record what this process would. Most tasks run here at once; one test starts Ray itself."""
 
 import csv
+import itertools
 import json
 import pickle
 import subprocess
@@ -23,6 +24,7 @@ from meruit.evaluations.run import run_cases
 from meruit.evaluations.service import Evaluator
 from meruit.store.location import Location
 from meruit.store.store import Store
+from meruit.verify.catalogue import CompiledCriteria
 
 RAY_S = 300
 """Ray starts within seconds, unless the machine is busy."""
@@ -144,6 +146,39 @@ def test_workers_read_tables_too(evaluator: Evaluator, reader: Evaluations, tmp_
     assert rows_of(reader, "there") == rows_of(reader, "here")
 
 
+@pytest.mark.parametrize(
+    ("rows", "row_s", "worth"),
+    [
+        (40, 0.001, False),
+        # The first rows take long because caches are empty.
+        (1_000, 0.001, False),
+        (1_000, 0.046, True),
+        (40, 2.0, True),
+        (20, 2.0, False),
+        (0, 1.0, False),
+    ],
+)
+def test_ray_is_for_what_takes_long_here(
+    rows: int, row_s: float, worth: bool, evaluator: Evaluator, criteria: CompiledCriteria, tmp_path: Path
+) -> None:
+    asked = itertools.count()
+
+    def timer() -> float:
+        # Asked at the beginning, after each row, and after the first of them once more.
+        number = next(asked)
+        return number * row_s + (0.5 if number > 0 and row_s < 0.01 else 0.0)
+
+    path = tmp_path / "outputs.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in some(rows)), encoding="utf-8")
+    file = open_data(str(path))
+    assert ray_run.is_worth_ray(evaluator, criteria, file, ColumnMap(), timer=timer) is worth
+
+
+def test_what_ray_refuses_is_not_tried_here(evaluator: Evaluator, criteria: CompiledCriteria, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("[")
+    assert ray_run.is_worth_ray(evaluator, criteria, open_data(str(tmp_path / "a.json")), ColumnMap())
+
+
 def test_ray_itself_records_what_this_process_does(tmp_path: Path, meruit_at_hand: Path) -> None:
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'meruit[ray]'")
     write(tmp_path, some(2_100))
@@ -160,7 +195,7 @@ def test_ray_itself_records_what_this_process_does(tmp_path: Path, meruit_at_han
         assert ended.returncode == 0, ended.stderr
         said.append(ended.stderr)
     # So few rows are judged without Ray, unless workers are asked for.
-    assert [f"{ray_run.LEAST_ROWS:,}" in one for one in said] == [True, False]
+    assert ["--workers" in one for one in said] == [True, False]
     store = Store.open(Location(tmp_path / "records"))
     reader = Evaluations(store, "default")
     try:

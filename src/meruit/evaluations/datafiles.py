@@ -340,7 +340,7 @@ def open_data(path: str, format_name: str | None = None) -> DataFile:
 
 
 def _measure(path: str) -> tuple[str, int]:
-    """The digest of a file's bytes, and how many lines with something in them it has."""
+    """The digest of a file's bytes, and how many lines it has, blank ones included."""
     hashed, lines, last = sha256(), 0, b"\n"
     with open_file(path) as file:
         while chunk := file.read(CHUNK_BYTES):

@@ -8,6 +8,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from itertools import islice
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from meruit.evaluations.bulk_judge import BulkJudge
 from meruit.evaluations.case_judge import CaseJudge, FinishedSegment, pack_segment
 from meruit.evaluations.datafiles import ColumnMap, DataFile
 from meruit.evaluations.evaluation import EvaluationRecord
-from meruit.evaluations.file_shares import FORMATS, FileShare, can_cut, cut_file, read_share
+from meruit.evaluations.file_shares import FORMATS, FileShare, can_cut, cut_file, has_rows, read_share
 from meruit.evaluations.run import Report, RunState, TwinGuard
 from meruit.evaluations.segment import unpack
 from meruit.evaluations.service import Evaluator
@@ -32,8 +34,10 @@ MAX_JOBS = 4
 """How many evaluations a worker keeps ready."""
 WAITING_SHARES = 2
 """Shares for each worker that are judged or wait to be recorded."""
-LEAST_ROWS = 500_000
-"""With fewer rows, starting Ray takes about as long as judging them here: eight seconds of the processor, or more."""
+LEAST_S = 45.0
+"""Judging that takes less is done here: starting Ray takes eight seconds or more, and this process records alone."""
+WARM_ROWS, SAMPLE_ROWS, SAMPLE_S = 64, 512, 1.0
+"""Rows and seconds that say how long a file takes; the first rows fill caches."""
 
 
 class SharedRun(msgspec.Struct, frozen=True):
@@ -90,6 +94,28 @@ class RayRun:
                 recorder.record(shared, *_result(ray, *waiting.popleft()))
         state.report_progress(last=True)
         return evaluator.finish(evaluation)
+
+
+def is_worth_ray(
+    evaluator: Evaluator,
+    criteria: CompiledCriteria,
+    file: DataFile,
+    columns: ColumnMap,
+    *,
+    timer: Callable[[], float] = time.perf_counter,
+) -> bool:
+    """Whether judging the file here would take longer than LEAST_S, by its first rows; True for what Ray refuses."""
+    if not can_cut(file) or criteria.asked:
+        return True
+    bulk, began, rows, took = evaluator.bulk_judge(criteria), timer(), 0, 0.0
+    for number, case in enumerate(islice(file.cases(columns), WARM_ROWS + SAMPLE_ROWS), 1):
+        bulk.add(case)
+        rows, took = rows + 1, timer() - began
+        if took >= SAMPLE_S:
+            break
+        if number == WARM_ROWS:
+            began, rows = timer(), 0
+    return rows > 0 and has_rows(file, ceil(LEAST_S * rows / max(took, 1e-9)))
 
 
 def _result(ray: Any, share: FileShare, reference: Any) -> tuple[FileShare, list[FinishedSegment] | str]:

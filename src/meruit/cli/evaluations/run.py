@@ -29,14 +29,16 @@ if TYPE_CHECKING:
 
     from meruit.cli.shared.engine import EngineWithCriteria
     from meruit.evaluations.ci import GateDecision
-    from meruit.evaluations.datafiles import DataFile
+    from meruit.evaluations.datafiles import ColumnMap, DataFile
     from meruit.evaluations.evaluation import EvaluationRecord
     from meruit.evaluations.ray_run import RayRun
     from meruit.evaluations.reader import Evaluations
     from meruit.evaluations.run import EvaluationProgress
+    from meruit.evaluations.service import Evaluator
     from meruit.evaluations.summary import EvaluationSummary
     from meruit.evaluations.targets import Target
     from meruit.review.results import ReviewResults
+    from meruit.verify.catalogue import CompiledCriteria
 
 MAX_WORKERS = 256
 
@@ -88,7 +90,7 @@ MAX_WORKERS = 256
     "--workers",
     type=click.IntRange(1, MAX_WORKERS),
     metavar="N",
-    help="With --engine ray: number of workers, for files of any size (default: 2, from 500,000 rows).",
+    help="With --engine ray: number of workers, for files of any size (default: 2, where judging takes long).",
 )
 @fresh_option
 @click.option(
@@ -224,7 +226,12 @@ def run_command(  # noqa: PLR0913, PLR0915 - one an option, and each is passed o
             note(f"going on with {name}: {started.cases} cases are recorded")
         with _ProgressLine() as report:
             cases = source.cases() if isinstance(source, DatasetSource) else source.cases(columns)
-            if maker is None and file is not None and engine == "ray" and _is_worth_ray(file, workers):
+            if (
+                maker is None
+                and file is not None
+                and engine == "ray"
+                and (workers is not None or _is_worth_ray(evaluator, compiled, file, columns))
+            ):
                 elsewhere = _ray_run(loaded, tenant, workers, allow_python_full=allow_python_full)
                 elsewhere.run(evaluator, started, compiled, file, columns, report=report)
             elif maker is None:
@@ -275,15 +282,14 @@ def _check_engine(engine: str, workers: int | None, *, is_file: bool) -> None:
         raise click.UsageError("--engine ray judges outputs that are stored in a file")
 
 
-def _is_worth_ray(file: "DataFile", workers: int | None) -> bool:
-    """Whether a file is large enough for Ray, or a number of workers was asked for."""
-    from meruit.evaluations.file_shares import can_cut, has_rows
-    from meruit.evaluations.ray_run import LEAST_ROWS
+def _is_worth_ray(evaluator: "Evaluator", criteria: "CompiledCriteria", file: "DataFile", columns: "ColumnMap") -> bool:
+    """Whether judging a file here takes so long that starting Ray pays."""
+    from meruit.evaluations.ray_run import LEAST_S, is_worth_ray
 
-    if workers is not None or not can_cut(file) or has_rows(file, LEAST_ROWS):
+    if is_worth_ray(evaluator, criteria, file, columns):
         return True
     note(
-        f"fewer than {LEAST_ROWS:,} rows: judged here, because starting Ray takes longer; "
+        f"judging takes less than {LEAST_S:.0f} s: it is done here, because Ray would take longer; "
         "give --workers N to use Ray nevertheless"
     )
     return False
