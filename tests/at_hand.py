@@ -82,9 +82,9 @@ def loaded() -> Loaded:
     return _loaded[0]
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Begin to load while tests that do not need it run, before workers are forked."""
-    if getattr(session.config.option, "workers", 0) and not session.config.option.collectonly:
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin to load while tests are collected, which takes one processor, and before workers are forked."""
+    if getattr(config.option, "workers", 0) and not config.option.collectonly:
         loaded()
 
 
