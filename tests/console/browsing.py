@@ -102,7 +102,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """What a browser found on all pages."""
+    """What browsers found on all pages."""
 
     pages: dict[str, Seen] = field(default_factory=dict)
     """By template; pages that were asked for beside those by their address."""
@@ -111,6 +111,12 @@ class Walk:
     """Every address that a page leads to, and that page."""
     elsewhere: list[str] = field(default_factory=list)
     """Requests that left the origin."""
+
+    def add(self, other: "Walk", kind: str) -> None:
+        """Add the pages of another walk, whose names begin with its kind."""
+        self.pages.update((f"{kind} {name}", seen) for name, seen in other.pages.items())
+        self.complaints.extend(other.complaints)
+        self.elsewhere.extend(other.elsewhere)
 
 
 SCREENS = {"phone": 360, "twice as large": 640, "desk": 1280, "wide": 1920}
@@ -149,22 +155,27 @@ PRINTED = """() => {
 }"""
 
 
-def walk(page: "Page", site: str, more: Sequence[str] = ()) -> Walk:
-    """Open one page of each kind that links lead to, and those that are given; look at each in every way."""
+def walk(page: "Page", site: str, more: Sequence[str] = (), *, follow: bool = True) -> Walk:
+    """Open one page of each kind that links lead to, and those that are given; look at each in every way.
+
+    Without `follow`, only those that are given are opened, and as they are: a page may go on computing.
+    """
     found = Walk()
     _listen(page, site, found)
-    waiting, known = ["/", *more], {"/", *more}
+    waiting = ["/", *more] if follow else [*more]
+    known = {*waiting}
     while waiting and len(found.pages) < MAX_PAGES:
         address = waiting.pop(0)
         template = address if address in more else template_of(address)
         if template is None or template in found.pages or address.partition("?")[0].endswith(DOWNLOADS):
             continue
         page.goto(site + address, wait_until="load")
-        wait_for_figures(page)
+        if follow:
+            wait_for_figures(page)
         links: list[str] = page.evaluate(LINKS)
         found.pages[template] = look(page, address)
         found.links.update(dict.fromkeys(links, address))
-        fresh = [one for one in links if one not in known]
+        fresh = [one for one in links if one not in known and follow]
         known.update(fresh)
         waiting += fresh
     return found

@@ -1,12 +1,14 @@
 """The pages of evaluations, cases and home: figures, files, roles and tenants."""
 
 import html
+import json
 import re
+import shlex
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from tests.api.conftest import Deployment
+from tests.api.conftest import Deployment, new_tenant
 from tests.console.conftest import SignIn
 
 from meruit.cli.demo.support_replies import CRITERIA, make_cases
@@ -140,6 +142,10 @@ def test_two_evaluations_are_compared_case_by_case(filled: list[EvaluationRecord
     assert "Difference in points" in page
     assert one.get(f"{path}&change=both+pass&format=csv").text.count("both pass") >= 1
     assert "No case matches" in one.get(f"{path}&change=nonsense").text
+    moved = one.get(f"{path}&change=fixed&by=0.5&format=csv").text.splitlines()[1:]
+    fixed = one.get(f"{path}&change=fixed&format=csv").text.splitlines()[1:]
+    assert 0 < len(moved) < len(fixed)
+    assert all(float(row.split(",")[5]) - float(row.split(",")[4]) >= 0.5 for row in moved)
     pair = next(link for link in addresses(page) if "case=" in link).replace("&amp;", "&")
     assert "Output, A to B" in one.get(pair).text
     assert one.get(f"{path}&case=no-such").status_code == 404
@@ -202,7 +208,21 @@ def test_home_counts_the_outcomes_of_thirty_days(filled: list[EvaluationRecord],
     page = reader(Role.OPERATOR, "rich").get("/").text
     assert "2 outcomes" in page
     assert "Nothing needs you." in page
-    assert "No records yet" in reader(Role.OPERATOR, "empty").get("/").text
+
+
+def test_a_new_tenant_gets_a_command_that_records_its_first_outcome(console: Deployment, reader: SignIn) -> None:
+    tenant = new_tenant()
+    operator = reader(Role.OPERATOR, tenant)
+    page = operator.get("/").text
+    assert "Nothing is recorded yet" in page
+    (command,) = re.findall(r'data-copy="(curl [^"]*)"', page)
+    *_, address, _, key, _, body = shlex.split(html.unescape(command))
+    assert re.fullmatch(r"https?://[^/]+/v1/verify", address)
+    assert key == "Authorization: Bearer $MERUIT_KEY"
+    reply = console.ask("POST", "/v1/verify", key=console.key(Role.OPERATOR, tenant), json=json.loads(body))
+    assert (reply.status_code, reply.json()["result"]["verdict"]) == (200, "pass")
+    assert "1 outcome" in operator.get("/").text
+    assert "curl" not in reader(Role.AUDITOR, new_tenant()).get("/").text
 
 
 def test_an_agent_sees_how_its_own_work_ended_and_no_more(filled: list[EvaluationRecord], reader: SignIn) -> None:

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from meruit.api.listing import ListFormat
 from meruit.console.query import Query
-from meruit.console.shape import span
+from meruit.console.shape import span, span_in_words
 from meruit.contracts.records import ContractFilter, ContractSnapshot, HoldKind
 from meruit.model.contract import ContractState, Escrow
 from meruit.model.numbers import in_units
@@ -136,7 +136,7 @@ def _waiting_words(found: ContractSnapshot, now: datetime) -> str:
     if hold is None:
         return ""
     by = f" {hold.by} {'disputed' if hold.kind is HoldKind.DISPUTED else 'stopped'} it." if hold.by else ""
-    return f"It has waited {span(max(now - hold.since, timedelta()))}.{by}"
+    return f"It has waited {span_in_words(max(now - hold.since, timedelta()))}.{by}"
 
 
 def _shares(found: ContractSnapshot) -> str:

@@ -100,6 +100,16 @@ class PageRequest(ApiRequest):
         return found
 
     @property
+    def origin(self) -> str:
+        """Where the browser reached this service, for examples to try."""
+        return f"{self.url.scheme}://{self.url.netloc}"
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether the API asks this caller for a key: without keys, those of this machine need none."""
+        return SESSION_COOKIE in self.cookies
+
+    @property
     def is_fragment(self) -> bool:
         """Whether the page's script asks for a part of a page, such as a dialog."""
         return "x-fragment" in self.headers

@@ -45,9 +45,8 @@ class ApiOperation:
     replies: tuple[tuple[str, str, str], ...]
     """Status, description and the name of the schema."""
 
-    @property
-    def curl(self) -> str:
-        """The example as a command."""
+    def write_curl(self, origin: str, *, with_key: bool) -> str:
+        """The example as a command for the service at an origin."""
         path = self.path
         query = {}
         for one in self.parameters:
@@ -55,11 +54,17 @@ class ApiOperation:
                 path = path.replace(f"{{{one.name}}}", quote(str(one.example), safe="@:"))
             elif one.place == "query" and one.example is not None:
                 query[one.name] = one.example
-        address = f"http://127.0.0.1:8080{path}{'?' + urlencode(query) if query else ''}"
-        method = [] if self.method == "GET" else ["-X", self.method]
-        body = [] if self.example is None else ["--json", json.dumps(self.example, ensure_ascii=False)]
-        command = ["curl", *method, address, "-H", "Authorization: Bearer $MERUIT_KEY", *body]
-        return " ".join(_quote(word) for word in command)
+        address = f"{origin}{path}{'?' + urlencode(query) if query else ''}"
+        return write_curl(self.method, address, self.example, with_key=with_key)
+
+
+# Any: the body is JSON.
+def write_curl(method: str, address: str, body: Any, *, with_key: bool) -> str:
+    """A request as a command for a shell."""
+    named = [] if method == ("GET" if body is None else "POST") else ["-X", method]
+    key = ["-H", "Authorization: Bearer $MERUIT_KEY"] if with_key else []
+    sent = [] if body is None else ["--json", json.dumps(body, ensure_ascii=False)]
+    return " ".join(_quote(word) for word in ("curl", *named, address, *key, *sent))
 
 
 def _quote(word: str) -> str:

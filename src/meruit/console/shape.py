@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
@@ -63,6 +64,7 @@ _COMPARISONS = {
     "contains_any": "any of",
 }
 _UNITS = ((86_400 * 2, 86_400, "d"), (3_600, 3_600, "h"), (60, 60, "min"), (1, 1, "s"))
+_UNIT_WORDS = {"d": "day", "h": "hour", "min": "minute", "s": "second"}
 _ZONE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_+-]{0,31}(/[A-Za-z0-9_+-]{1,32}){0,2}")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 _WORD = re.compile(r"\s+|[^\W_]+|.", re.UNICODE | re.DOTALL)
@@ -91,6 +93,13 @@ def span(length: timedelta) -> str:
         if seconds >= least:
             return f"{seconds // unit:,} {name}"
     return "0 s"
+
+
+def span_in_words(length: timedelta) -> str:
+    """A length of time for a sentence: `2 days`."""
+    number, unit = span(length).split(" ")
+    name = _UNIT_WORDS[unit]
+    return f"{number} {name}" if number == "1" else f"{number} {name}s"
 
 
 _ZONE: ContextVar[tzinfo] = ContextVar("zone", default=UTC)
@@ -319,6 +328,7 @@ def add_to(environment: Environment) -> None:
         units=show_units,
         bytes=show_bytes,
         places=count_places,
+        percentage=_percentage,
     )
     environment.filters.update(show_value=show_value, show_comparison=show_comparison)
     environment.globals.update(json_tree=json_tree, text_difference=text_difference, line_difference=line_difference)
@@ -349,6 +359,11 @@ def show_value(value: Any) -> str:  # noqa: PLR0911 - one for each kind
 def show_comparison(comparison: object) -> str:
     """The sign of a comparison."""
     return "" if comparison is None else _COMPARISONS.get(str(comparison), word(comparison))
+
+
+def _percentage(share: str | Decimal) -> str:
+    """A share of the terms, exactly: `15 %`."""
+    return f"{(100 * Decimal(share)).normalize():f}\u00a0%"
 
 
 # Any: a JSON document.

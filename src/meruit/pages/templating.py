@@ -40,10 +40,10 @@ def build_environment(package: str) -> Environment:
         number=number_format.format_number,
         money=number_format.format_money,
         p=number_format.format_p,
-        difference=number_format.format_difference,
+        difference=_typeset_minus(number_format.format_difference),
         factor=number_format.format_factor,
         places=number_format.format_places,
-        interval=_keep_percent(number_format.format_interval),
+        interval=_typeset_minus(_keep_percent(number_format.format_interval)),
         sentence=_keep_percent(str),
     )
     made.globals.update(stylesheet=read_stylesheet, stylesheet_hash=hash_stylesheet)
@@ -94,6 +94,15 @@ def _keep_percent(form: Callable[_Arguments, str]) -> Callable[_Arguments, str]:
         return form(*values, **names).replace(" %", "\u00a0%")
 
     return keep
+
+
+def _typeset_minus(form: Callable[_Arguments, str]) -> Callable[_Arguments, str]:
+    """Write a minus as long as a plus, so that signs line up."""
+
+    def typeset(*values: _Arguments.args, **names: _Arguments.kwargs) -> str:
+        return form(*values, **names).replace("-", "\u2212")
+
+    return typeset
 
 
 def _format_px(value: float) -> str:

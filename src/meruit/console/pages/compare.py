@@ -6,6 +6,7 @@ import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 import msgspec
@@ -42,6 +43,8 @@ MOST_PAIRS = 200
 """Pairs of outputs that the page of preferences lists."""
 ASKED = "asked"
 """The parameter with the question to a judge, and the mark of the session that posted it."""
+STEPS = ("0.1", "0.25", "0.5", "0.75")
+"""Differences of a score that the list of cases can be narrowed to."""
 CHANGES = {"broken": "fail", "fixed": "pass", "both fail": "", "both pass": "", "not judged": "open"}
 COLUMNS = (
     Column("case", "Case"),
@@ -104,7 +107,8 @@ async def show_comparison(request: PageRequest) -> Response[Any]:
     corrected = made.corrected
     changes = {name: 0 if pairs is None else pairs.count(name) for name in CHANGES}
     wanted = query.all("change") or (("broken",) if changes["broken"] else ("fixed",) if changes["fixed"] else ())
-    fits: Sequence[CaseChange] = () if pairs is None else pairs.choose(wanted)
+    changed: Sequence[CaseChange] = () if pairs is None else pairs.choose(wanted)
+    fits = _moved_by(changed, query.get("by"))
     start = query.number("after") or 0
     listed = fits if table.file is not None else _slice(fits, start, descending=table.descending)
     shown = await asyncio.to_thread(_both_sides, evaluations, found[0], found[1], listed)
@@ -143,12 +147,27 @@ async def show_comparison(request: PageRequest) -> Response[Any]:
         changes=changes,
         query=query,
         swap=Query("/compare", tuple(("e", one.id) for one in (found[1], found[0], *found[2:]))),
-        filters=[Filter("change", "Change", choices, several=True)],
+        filters=[Filter("change", "Change", choices, several=True), _steps(changed)],
+        reach=round(100 * _reach(compared)),
         filter_query=effective,
         criteria=criteria,
         decided_by=decided_by,
         next=query.turn("after", start + PAGE_SIZE) if start + PAGE_SIZE < len(fits) else None,
     )
+
+
+def _moved_by(changed: Sequence[CaseChange], least: str) -> Sequence[CaseChange]:
+    """The cases whose score rose or fell by so much at least; all of them where the reader chose no step."""
+    if least not in STEPS:
+        return changed
+    return [one for one in changed if abs(one.difference) >= float(least)]
+
+
+def _steps(changed: Sequence[CaseChange]) -> Filter:
+    """The filter by how far scores moved, without the steps that leave all cases or none."""
+    counts = {step: len(_moved_by(changed, step)) for step in STEPS}
+    steps = [Choice(step, f"{step} or more", number) for step, number in counts.items() if 0 < number < len(changed)]
+    return Filter("by", "Score moved by", steps)
 
 
 def _slice(fits: Sequence[CaseChange], start: int, *, descending: bool) -> Sequence[CaseChange]:
@@ -398,15 +417,26 @@ def _answer(found: EvaluationComparison) -> tuple[str, str]:
 
 def _forest(compared: Sequence[EvaluationComparison]) -> list[ForestRow]:
     """The lines of the plot: all cases, then criteria and tags, for each evaluation that is compared with A."""
+    lines, reach = _differences(compared), _reach(compared)
+    axis = Axis(-reach, reach, 0, 100)
+    return [ForestRow(kind, name, other, one, _plot(one, axis), *_reading(one)) for kind, name, other, one in lines]
+
+
+def _differences(compared: Sequence[EvaluationComparison]) -> list[tuple[str, str, str, Difference]]:
+    """Kind, name, other evaluation and difference of each line of the plot."""
     lines: list[tuple[str, str, str, Difference]] = []
     for one in compared:
         other = one.second if len(compared) > 1 else ""
         lines.append(("", "All cases", other, one.overall))
         lines += [("criterion", name, other, change) for name, change in one.criteria.items()]
         lines += [(name, value, other, change) for name, values in one.tags.items() for value, change in values.items()]
-    reach = max((abs(edge) for *_, one in lines for edge in _edges(one)), default=0.0) or 0.1
-    axis = Axis(-reach * 1.08, reach * 1.08, 0, 100)
-    return [ForestRow(kind, name, other, one, _plot(one, axis), *_reading(one)) for kind, name, other, one in lines]
+    return lines
+
+
+def _reach(compared: Sequence[EvaluationComparison]) -> float:
+    """How far the axis reaches to both sides: to the widest interval, in whole tens of points."""
+    widest = max((abs(edge) for *_, one in _differences(compared) for edge in _edges(one)), default=0.0)
+    return max(0.1, ceil(widest * 10) / 10)
 
 
 def _edges(one: Difference) -> list[float]:

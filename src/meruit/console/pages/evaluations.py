@@ -11,13 +11,14 @@ from meruit.console.background import Computing, Progress
 from meruit.console.live import Live
 from meruit.console.page import NavEntry, PageRequest, page
 from meruit.console.query import Choice, Filter, Query
-from meruit.console.shape import main_text, plural, tone, word
+from meruit.console.shape import main_text, plural, shorten, show_comparison, show_value, tone, word
 from meruit.console.summaries import count, count_listed, key_of
 from meruit.console.table import Column, Table
 from meruit.documents.csv_table import Cell
 from meruit.evaluations.evaluation import STATUS_LETTERS, CaseSummary, EvaluationRecord, EvaluationStatus
 from meruit.evaluations.reader import CaseFilter, EvaluationFilter, Evaluations
 from meruit.evaluations.summary import EvaluationFigures, Rate
+from meruit.model.criterion import SuccessCriterion
 from meruit.model.events import EventType
 from meruit.model.evidence import Fault
 from meruit.model.verdict import Status, Verdict
@@ -57,6 +58,8 @@ CASE_COLUMNS = (
     Column("group", "Group", usual=False),
     Column("outcome", "Outcome", usual=False),
 )
+LONGEST_DESCRIPTION = 32
+"""Characters of what a criterion asks; of a longer one only the metric is named."""
 LIVE_EVENTS = (
     EventType.EVALUATION_STARTED,
     EventType.EVALUATION_SEGMENT_RECORDED,
@@ -160,18 +163,19 @@ async def show_evaluation(request: PageRequest, evaluation_id: FromPath[str]) ->
         return request.show("evaluation-computing.html", evaluation=evaluation, computing=counted)
 
     def ask() -> tuple[Any, ...]:
-        criteria = evaluations.criteria(evaluation).ids
+        judged_by = evaluations.criteria(evaluation)
+        criteria = judged_by.ids
         labelled = labelled_cases(reviews, evaluation)
         wanted = case_filter(query, criteria, labelled)
         if table.order is not None:
             ordered = evaluations.cases_sorted(evaluation, wanted, table.order, PAGE_SIZE)
             opened = [*evaluations.open_cases(evaluation, ordered.entries)]
-            return [*criteria], opened, table.following(ordered), labelled
+            return judged_by, opened, table.following(ordered), labelled
         found = evaluations.page_details(evaluation, wanted, after=query.number("after") or 0, limit=PAGE_SIZE)
         turned = None if found.next is None else query.turn("after", found.next)
-        return [*criteria], found.cases, turned, labelled
+        return judged_by, found.cases, turned, labelled
 
-    criteria, cases, following, labelled = await asyncio.to_thread(ask)
+    judged_by, cases, following, labelled = await asyncio.to_thread(ask)
     reviewers = {name: len(several) for name, several in labelled.items()}
     summary = counted.summary
     labels = await asyncio.to_thread(results.count_records)
@@ -189,7 +193,8 @@ async def show_evaluation(request: PageRequest, evaluation_id: FromPath[str]) ->
         live=Live(types=LIVE_EVENTS, subject=evaluation.id) if evaluation.ended_at is None else None,
         evaluation=evaluation,
         summary=summary,
-        criteria=criteria,
+        criteria=[*judged_by.ids],
+        asked_of=dict(zip(judged_by.ids, map(describe_criterion, judged_by.criteria), strict=True)),
         answer=answer(summary.overall, summary.criteria),
         scores=draw_scores(counted.scores),
         table=table,
@@ -267,6 +272,17 @@ def _case_cells(case: CaseSummary, criteria: Sequence[str]) -> tuple[Any, ...]:
     decided = "; ".join(name for _, name in decided_by(case, criteria))
     tags = "; ".join(f"{name}={value}" for name, value in case.tags.items())
     return (case.case_id, case.repeat, str(case.verdict), case.score, decided, tags, case.outcome_id)
+
+
+def describe_criterion(one: SuccessCriterion) -> str:
+    """What a criterion asks, in a few words: `word_count between 15 and 60`; empty where its name says it."""
+    if one.assertion is not None:
+        return one.assertion.check
+    parts = [one.metric or one.expr or "", show_comparison(one.comparison)]
+    if one.threshold is not None:
+        parts.append(shorten(show_value(one.threshold)))
+    words = " ".join(filter(None, parts))
+    return words if len(words) <= LONGEST_DESCRIPTION else one.metric or ""
 
 
 def answer(overall: Rate, criteria: dict[str, Rate] | Any) -> tuple[str, str]:

@@ -13,14 +13,15 @@ from urllib.parse import quote
 from sqlalchemy import Connection
 
 from meruit.api.integrity import IntegrityState
+from meruit.console.daily import DAYS, count_days, rate_of, sum_verdicts
 from meruit.console.live import Live
 from meruit.console.page import ANYONE, NavEntry, PageRequest, page
-from meruit.console.shape import plural, short_id, span
+from meruit.console.reference_operations import write_curl
+from meruit.console.shape import plural, short_id, span_in_words
 from meruit.console.waiting import STUCK_FOR, WaitingCounts, missing_labels
 from meruit.contracts import records as contracts
 from meruit.evaluations.evaluation import EvaluationRecord, EvaluationStatus
 from meruit.evaluations.reader import EvaluationFilter, Evaluations
-from meruit.evaluations.summary import Rate
 from meruit.events import records as events
 from meruit.gate import records as agent_runs
 from meruit.gate.run import AgentRun, RunState
@@ -29,29 +30,27 @@ from meruit.model.contract import ContractState
 from meruit.model.metering import UsageRecord
 from meruit.model.numbers import in_units
 from meruit.model.usage import UsageStatus
-from meruit.model.verdict import Bounds, Verdict
-from meruit.outcomes import records as outcomes
 from meruit.outcomes.records import DailyVerdicts
 from meruit.pages.drawing import Box, Drawing, Label, Stroke
 from meruit.pages.scale import difference_tick, round_up
-from meruit.reports.statistics import wilson
 from meruit.review.service import Reviews
-from meruit.store import log
-from meruit.store.lru import LruCache
 from meruit.usage import records as usage
 from meruit.web.responses import Response
 
-DAYS = 30
 MOST = 10
 """Entries of each kind that the page lists."""
-DAILY_KEPT = timedelta(seconds=5)
-MAX_KEPT = 1_000
 SPENT_RUNS = 50
 """Usage runs whose spend is summed up: the newest."""
 SIGN = re.compile(r"^\W+")
 """The sign before a message about usage: the page has marks of its own."""
 OPEN_REVIEWS = 20
 """Reviews that are searched for one that waits: the newest."""
+FIRST_WORK = {
+    "criteria": {"criteria": [{"metric": "word_count", "comparison": "in_range", "threshold": {"min": 3, "max": 20}}]},
+    "output": {"text": "The ninth weir is still closed to trout."},
+    "agent_id": "heron",
+}
+"""What a new service is asked to judge first."""
 _WORDS = {
     "Log": "a broken audit log",
     "Review": "a review",
@@ -88,6 +87,7 @@ class Overview:
     running: list[EvaluationRecord]
     runs: list[AgentRun]
     spend: list["Spend"]
+    has_evaluations: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +112,17 @@ async def show_home(request: PageRequest) -> Response[Any]:
     found = await asyncio.to_thread(_overview, request, now)
     needs = sorted(found.needs, key=lambda one: one.since)
     broken = sum(one.kind == "Log" for one in needs)
+    waiting = request.waiting.total + broken
+    is_new = not needs and not found.daily.days and not found.running and not found.spend and not found.has_evaluations
     left_out = _left_out(needs, request.waiting)
     return request.show(
         "home.html",
         live=Live(),
         needs=needs,
-        answer=_answer(needs, max(len(needs), request.waiting.total + broken), now),
+        answer="Nothing is recorded yet." if is_new else _answer(needs, max(len(needs), waiting), now),
         left_out=left_out,
-        rate=_rate(found.daily),
-        verdicts=_sum(found.daily),
+        rate=rate_of(found.daily),
+        verdicts=sum_verdicts(found.daily),
         daily=found.daily,
         chart=draw_days(found.daily, now.date()),
         running=found.running,
@@ -128,7 +130,8 @@ async def show_home(request: PageRequest) -> Response[Any]:
         spend=found.spend,
         spent_runs=SPENT_RUNS,
         integrity=request.service.integrity.state,
-        is_new=not found.daily.days and not found.running and not found.spend,
+        first=_write_first(request) if is_new else "",
+        is_new=is_new,
     )
 
 
@@ -145,7 +148,7 @@ def _overview(request: PageRequest, now: datetime) -> Overview:
                 *_dead_letters(connection, tenant),
                 *_stuck_runs(connection, tenant, now),
             ],
-            daily=_count_days(connection, request, now),
+            daily=count_days(connection, request, now),
             running=evaluations.page(EvaluationFilter(statuses=(EvaluationStatus.RUNNING,)), limit=MOST),
             runs=[
                 one
@@ -153,22 +156,8 @@ def _overview(request: PageRequest, now: datetime) -> Overview:
                 for one in agent_runs.page(connection, tenant, status=state, limit=MOST)
             ],
             spend=_spend(usage.page(connection, tenant, limit=SPENT_RUNS)),
+            has_evaluations=bool(evaluations.page(limit=1)),
         )
-
-
-def _count_days(connection: Connection, request: PageRequest, now: datetime) -> DailyVerdicts:
-    """The verdicts of each day; counted again when something was recorded, but not more often than DAILY_KEPT."""
-    service, size = request.service, log.log_size(connection)
-    key = (service.store.signer.vkey, request.caller.tenant)
-    known = _daily.get(key)
-    if known is not None and known[1].date() == now.date() and (known[0] == size or now - known[1] < DAILY_KEPT):
-        return known[2]
-    counted = outcomes.count_by_day(connection, request.caller.scope, now, DAYS)
-    _daily.put(key, (size, now, counted))
-    return counted
-
-
-_daily = LruCache[tuple[str, str], tuple[int, datetime, DailyVerdicts]](MAX_KEPT)
 
 
 def _describe_broken_log(request: PageRequest, now: datetime) -> Iterator[Need]:
@@ -285,12 +274,19 @@ def _stuck_runs(connection: Connection, tenant: str, now: datetime) -> Iterator[
                 )
 
 
+def _write_first(request: PageRequest) -> str:
+    """A command that records the first outcome of this service; empty where it only shows records."""
+    if not request.can_operate:
+        return ""
+    return write_curl("POST", f"{request.origin}/v1/verify", FIRST_WORK, with_key=request.needs_key)
+
+
 def _answer(needs: list[Need], total: int, now: datetime) -> str:
     if not needs:
         return "Nothing needs you."
     oldest = needs[0]
     listed = "the oldest" if total == len(needs) else "the oldest of those below"
-    waited = f"{listed} is {_WORDS[oldest.kind]} that has waited {span(now - oldest.since)}"
+    waited = f"{listed} is {_WORDS[oldest.kind]} that has waited {span_in_words(now - oldest.since)}"
     return f"{plural(total, 'thing needs', 'things need')} you; {waited}."
 
 
@@ -305,26 +301,6 @@ def _left_out(needs: list[Need], waiting: WaitingCounts) -> list[tuple[str, str]
         ("/agent-runs", "agent run", "agent runs", waiting.runs - listed["Run"]),
     )
     return [(path, f"{more:,} more {one if more == 1 else several}") for path, one, several, more in kinds if more > 0]
-
-
-def _sum(daily: DailyVerdicts) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for one in daily.days.values():
-        total.update(one)
-    return {verdict.value: total[verdict.value] for verdict in Verdict}
-
-
-def _rate(daily: DailyVerdicts) -> Rate:
-    """The pass rate of the time; what could not be judged is outside of it."""
-    total = _sum(daily)
-    passed, failed = total["pass"], total["partial"] + total["fail"]
-    open_, judged = total["inconclusive"] + total["error"], passed + failed
-    every = judged + open_
-    return Rate(
-        *(every, passed, failed, open_, passed / judged if judged else None),
-        wilson(passed / judged, judged) if judged else None,
-        Bounds(passed / every, (passed + open_) / every) if every else None,
-    )
 
 
 def draw_days(daily: DailyVerdicts, today: date) -> Drawing:
@@ -349,7 +325,7 @@ def draw_days(daily: DailyVerdicts, today: date) -> Drawing:
                     )
     shapes.append(Stroke(0, 120, 100, 120, "axis"))
     shapes += [Label(0, 136, f"{days[0].day} {days[0]:%b}"), Label(100, 136, f"{days[-1].day} {days[-1]:%b}", "end")]
-    total = _sum(daily)
+    total = sum_verdicts(daily)
     return Drawing(
         "Verdicts of each day", ", ".join(f"{number:,} {name}" for name, number in total.items()), 142, tuple(shapes)
     )

@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 from meruit.api.file_stream import stream_table
 from meruit.audit.export import export, receipt
 from meruit.console.background import Computing
+from meruit.console.daily import count_days, rate_of
 from meruit.console.evidence_paths import list_paths
 from meruit.console.live import Live
 from meruit.console.page import ANYONE, NavEntry, PageRequest, page
@@ -45,7 +46,7 @@ COLUMNS = (
     Column("score", "Score", numeric=True, sortable=True),
     Column("agent", "Agent", sortable=True),
     Column("domain", "Domain", minor=True),
-    Column("contract", "Contract", minor=True),
+    Column("contract", "Part of", minor=True, hint="The contract, task run or agent run that it was judged for"),
     Column("consumer", "Consumer", usual=False),
     Column("version", "Version", numeric=True, usual=False),
     Column("recorded", "Recorded", numeric=True, sortable=True),
@@ -90,8 +91,13 @@ async def list_outcomes(request: PageRequest) -> Response[Any]:
     found, following = made
     shown: list[OutcomeSummary] | list[AgentOutcome] = [outcomes.for_agent(one) for one in found] if is_agent else found
     chips = [Choice(str(one), str(one), tone=tone(one)) for one in Verdict]
-    total = await request.service.read(
-        lambda connection: outcomes.count_up_to(connection, caller.scope, wanted, COUNTED_ROWS + 1)
+    is_narrowed = wanted != OutcomeFilter()
+    total, rate = await request.service.read(
+        lambda connection: (
+            outcomes.count_up_to(connection, caller.scope, wanted, COUNTED_ROWS + 1),
+            # An agent has other counts than its tenant, and does not ask how good it is.
+            None if is_agent or is_narrowed else rate_of(count_days(connection, request, request.now)),
+        )
     )
     return request.show(
         "outcomes.html",
@@ -101,6 +107,9 @@ async def list_outcomes(request: PageRequest) -> Response[Any]:
         total=total,
         most=COUNTED_ROWS,
         newest=shown[0] if shown else None,
+        rate=rate,
+        is_narrowed=is_narrowed,
+        is_agent=is_agent,
         query=query,
         filters=[Filter("verdict", "Verdict", chips), *_active_filters(query)],
         next=following,

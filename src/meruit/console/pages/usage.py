@@ -42,7 +42,7 @@ COLUMNS = (
     Column("why", "Why", wide=True, minor=True),
     Column(
         "run_tokens",
-        "Run counts",
+        "Run, in / out",
         numeric=True,
         minor=True,
         sortable=True,
@@ -50,7 +50,7 @@ COLUMNS = (
     ),
     Column(
         "tokens",
-        "Provider counts",
+        "Provider, in / out",
         numeric=True,
         sortable=True,
         hint="Input and output tokens that the provider counts",
