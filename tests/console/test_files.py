@@ -56,6 +56,8 @@ def test_files_hold_lists_whole_in_every_order(one: Reader) -> None:
     for sort in ("", "&sort=-score", "&sort=ms"):
         cases = rows_of(one, f"/evaluations/{evaluation}?show=all{sort}")
         assert len({row[0] for row in cases}) == len(cases) == NUMBER, sort
+    balances = [float(row[2]) for row in rows_of(one, "/ledger?sort=-balance")]
+    assert balances == sorted(balances, reverse=True)
     assert len(rows_of(one, "/audit")) > 3 * NUMBER
 
 

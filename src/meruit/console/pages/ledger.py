@@ -7,14 +7,14 @@ from typing import Any
 from sqlalchemy import Connection
 
 from meruit.api.file_stream import stream_table
-from meruit.api.listing import invalid_field, table_response
+from meruit.api.listing import invalid_field
 from meruit.api.routes.ledger import (
-    MAX_ACCOUNTS,
     check_currency,
     resolve_account,
     without_counterparties,
     without_counterparty,
 )
+from meruit.console.background import Computing, Progress
 from meruit.console.contract_words import table_format
 from meruit.console.live import Live
 from meruit.console.page import ANYONE, NavEntry, PageRequest, page
@@ -24,7 +24,6 @@ from meruit.contracts import records as contracts
 from meruit.contracts.list_csv import BALANCE_HEADINGS, STATEMENT_HEADINGS, balance_cells, statement_rows
 from meruit.contracts.records import Balance, Statement
 from meruit.documents.csv_table import Cell
-from meruit.errors import ApiProblem
 from meruit.model.access import Role
 from meruit.web.responses import Response
 
@@ -49,16 +48,29 @@ ORDER: dict[str, Callable[[Balance], Any]] = {
 @page("/ledger", nav=NavEntry("Money", "Ledger", keys="m", order=30))
 async def show_balances(request: PageRequest) -> Response[Any]:
     """Show the balance of every account; those of a currency sum to zero."""
-    query, tenant = Query.of(request), request.caller.tenant
-    found = await request.service.read(lambda connection: contracts.balances(connection, tenant))
-    if len(found) > MAX_ACCOUNTS:
-        raise ApiProblem(409, "too_many_accounts", f"there are more than {MAX_ACCOUNTS:,} accounts; open a statement")
+    query, service, tenant = Query.of(request), request.service, request.caller.tenant
     asked, currency = query.get("account").lower(), query.get("currency")
-    rows = [one for one in found if asked in one.account.lower() and (not currency or one.currency == currency)]
     table = Table.of(query, "Balances by currency and account", COLUMNS)
+
+    def fits(one: Balance) -> bool:
+        return asked in one.account.lower() and (not currency or one.currency == currency)
+
+    def rows_of_file() -> Iterator[tuple[Cell, ...]]:
+        with service.store.database.reading() as connection:
+            every = filter(fits, contracts.iterate_balances(connection, tenant))
+            yield from map(balance_cells, table.sort_rows([*every], ORDER) if table.is_sorted else every)
+
+    def compute(_: Progress) -> list[Balance]:
+        with service.store.database.reading() as connection:
+            return contracts.balances(connection, tenant)
+
     if table.file is not None:
-        return await table_response(request, table.file, BALANCE_HEADINGS, map(balance_cells, rows))
-    rows = table.sort_rows(rows, ORDER)
+        return await stream_table(request, table.file, BALANCE_HEADINGS, rows_of_file)
+    key = ("balances", service.store.signer.vkey, tenant)
+    found = await request.console.figures.ask(key, compute, changing=True)
+    if isinstance(found, Computing):
+        return request.show("sorting.html", computing=found, title="Ledger")
+    rows = table.sort_rows([*filter(fits, found)], ORDER)
     counts: dict[str, int] = {}
     for one in found:
         counts[one.currency] = counts.get(one.currency, 0) + 1

@@ -140,6 +140,7 @@
   const drop = document.querySelector("[data-audit]");
   if (!drop) return;
   const list = document.querySelector("#audit-steps"), verdict = document.querySelector("#audit-verdict"), input = drop.querySelector("input[type=file]");
+  const following = { signature: "inclusion", key: "inclusion", inclusion: "consistency", consistency: "hashes" };
   const words = { pass: "holds", partial: "note", fail: "fails" };
   async function check(file) {
     list.replaceChildren(); verdict.textContent = "Checking…";
@@ -156,7 +157,7 @@
       const outcome = bytes[0] === 0x7b ? await checkReceipt(JSON.parse(text(bytes)), own, say) : await checkBundle(await unzip(bytes), own, say);
       verdict.textContent = `Everything that a browser can check holds, for outcome ${outcome}. Nothing was sent.`;
     } catch (problem) {
-      say(step === "file" ? "file" : `after ${step}`, "fail", problem.name === "NotSupportedError" ? "this browser cannot check Ed25519 signatures; let the service check it" : problem.message);
+      say(following[step] || step, "fail", problem.name === "NotSupportedError" ? "this browser cannot check Ed25519 signatures; let the service check it" : problem.message);
       verdict.textContent = "This file does not hold.";
     }
   }
