@@ -1,6 +1,7 @@
 """The built-in rules on work that has no contract."""
 
 import asyncio
+import base64
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -215,6 +216,40 @@ def test_the_quick_way_finds_what_the_rules_find(metadata: Any, value: Any, kind
     if is_unremarkable(work, result):
         rules = RuleGovernance()
         assert apply_rules(rules._rules, verification_dossier(work, result)).flags == []
+
+
+LISTED = st.sampled_from(
+    [
+        *("Refund", "refund", "within", "thirty", "days", "nevertheless,", "41", "1.5", "-15", "é", "a\u0301", "Ω"),
+        *("&amp;", "%41", "\\u0041", "QUJD" * 4),
+    ]
+)
+TEXTS = st.lists(LISTED, max_size=40).map(" ".join)
+
+
+@given(
+    output=st.dictionaries(st.sampled_from(["text", "a", "b"]), TEXTS | st.integers() | st.none(), max_size=3),
+    reference=TEXTS | st.integers() | st.none(),
+    how=st.sampled_from(["alone", "copied", "encoded", "reversed", "cut"]),
+)
+def test_a_reference_is_compared_quickly_to_the_same_flags(output: Any, reference: Any, how: str) -> None:
+    if isinstance(reference, str) and how != "alone":
+        text = base64.b64encode(reference.encode()).decode() if how == "encoded" else reference
+        output = {**output, "text": text[::-1] if how == "reversed" else text[3:] if how == "cut" else text}
+    work = Work(output=output, input={"reference": reference})
+    result = VerificationEngine().verify_sync("c", work.input, output, CRITERIA)
+    rules = RuleGovernance()
+    found = flag_resemblance(apply_rules(rules._rules, verification_dossier(work, result)))
+    assert rules.is_clear(work, result) is (found.flags == [])
+    assert rules.check(work, result).flags == found.flags
+
+
+def test_a_copy_is_nothing_where_its_rule_is_off() -> None:
+    text = "A long reference that is repeated to the letter, as nobody would write it again by chance."
+    work = Work(output={"text": text}, input={"reference": text})
+    result = VerificationEngine().verify_sync("c", work.input, work.output, CRITERIA)
+    assert not RuleGovernance().is_clear(work, result)
+    assert RuleGovernance(Policy(off=["reference_copy"])).is_clear(work, result)
 
 
 def test_a_rule_of_another_package_sees_all_work(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -40,6 +41,9 @@ LONG_CHARS = 64
 MAX_COMPARED_WORDS = 20_000
 MAX_COMPARED_CHARS = 1_000_000
 """Of a longer text, only the beginning is compared with the reference."""
+MAX_REFERENCES = 64
+"""References whose lengths are remembered: those of many cases are often the same."""
+_DROPPED = bytes(code for code in range(128) if not chr(code).isalnum())
 ONE_SIDED = frozenset({ComparisonOperator.GTE, ComparisonOperator.GT, ComparisonOperator.LTE, ComparisonOperator.LT})
 
 AGENT = "agent"
@@ -315,6 +319,40 @@ def most_similar(texts: Sequence[str], reference: Any) -> float | None:
     """The highest similarity of one of the texts; None without a reference."""
     found = [one for one in (similarity(text, reference) for text in texts) if one is not None]
     return max(found, default=None)
+
+
+def reaches_similarity(output: Mapping[str, Any], reference: Any, *, similarity_min: float, chars_min: float) -> bool:
+    """Whether the dossier would say that an output is so long, and so similar to the reference."""
+    if not isinstance(reference, str) or not reference:
+        return False
+    texts = comparable_texts(output)
+    if all(len(normalise_text(text[:MAX_COMPARED_CHARS])) < chars_min for text in texts):
+        return False
+    found = most_similar(
+        [text for text in texts if not _is_of_other_length(text, reference, similarity_min)], reference
+    )
+    return found is not None and found >= similarity_min
+
+
+def _is_of_other_length(text: str, reference: str, similarity_min: float) -> bool:
+    """Whether the lengths alone say that two texts are less similar; quick, where `similarity` takes long."""
+    wanted, folded = _count_reference(reference)
+    given = len(words_alphanumeric(normalise_text(text[:MAX_COMPARED_CHARS])))
+    if not wanted or 2 * min(wanted, given) >= similarity_min * (wanted + given):
+        return False
+    if folded < GRAM:
+        return True
+    if not text.isascii() or decode_obvious(text) != text:
+        return False
+    # Folding keeps ASCII letters and digits, and adds nothing. Shingles are compared where lengths are nearly equal.
+    kept = len(text.encode().translate(None, _DROPPED))
+    return 9 * kept > 10 * folded or 10 * len(text) < 9 * folded
+
+
+@lru_cache(MAX_REFERENCES)
+def _count_reference(reference: str) -> tuple[int, int]:
+    """The words of a reference, and its characters once folded."""
+    return len(words_alphanumeric(normalise_text(reference[:MAX_COMPARED_CHARS]))), len(canonical_text(reference))
 
 
 def similarity(text: str, reference: Any) -> float | None:

@@ -24,7 +24,8 @@ from meruit.model.kinds import SHARES, YES_OR_NO, MetricType
 from meruit.model.verdict import VerificationResult
 from meruit.model.work import Work
 
-RESEMBLANCE = frozenset({"reference_copy", "replayed_output", "sybil_output"})
+_COPY, _REFERENCE = "reference_copy", "reference"
+RESEMBLANCE = frozenset({_COPY, "replayed_output", "sybil_output"})
 """Rules that hold a payment because an output equals another text.
 
 Without a contract there is no payment to hold, a perfect answer may well be the reference, and test sets repeat
@@ -47,6 +48,7 @@ class RuleGovernance(LocalGovernance):
         self._rules = tuple(one for one in rules if not one.rule.needs_history)
         self._of_history = tuple(one for one in rules if one.rule.needs_history)
         self.version = rules_version(self._rules)
+        self._copy = next((one for one in self._rules if one.rule.name == _COPY), None)
         # A rule of another package, or a limit of the operator's own, may find something anywhere.
         self._usual = not policy.limits and all(
             getattr(one.rule.judge, "__module__", "").startswith(OURS) for one in self._rules
@@ -54,13 +56,28 @@ class RuleGovernance(LocalGovernance):
 
     def is_clear(self, work: Work, result: VerificationResult) -> bool:
         """Whether our rules cannot find anything."""
-        return self._usual and is_unremarkable(work, result)
+        return self._usual and is_unremarkable(work, result) and not self._is_copy(work)
 
     def check(self, work: Work, result: VerificationResult) -> GovernanceResult:
         """Apply the rules to judged work."""
-        if self.is_clear(work, result):
+        # An output that is not JSON may have no end, so it is not compared as it is.
+        if (result.output_digest is not None or _REFERENCE not in work.input) and self.is_clear(work, result):
             return ALL_CLEAR
         return flag_resemblance(apply_rules(self._rules, verification_dossier(work, result)))
+
+    def _is_copy(self, work: Work) -> bool:
+        """Whether the output would be flagged as a copy of the reference."""
+        if self._copy is None or _REFERENCE not in work.input:
+            return False
+        # Loaded where there is a reference, as the dossier itself is.
+        from meruit.governance.dossier import reaches_similarity
+
+        least = self._copy.limits
+        return reaches_similarity(
+            *(work.output, work.input[_REFERENCE]),
+            similarity_min=least["similarity_min"],
+            chars_min=least["chars_min"],
+        )
 
     def check_history(self, dossier: Dossier) -> GovernanceResult:
         """Apply the rules that compare with earlier outcomes, to a dossier that holds them."""
@@ -76,11 +93,11 @@ class RuleGovernance(LocalGovernance):
 
 
 def is_unremarkable(work: Work, result: VerificationResult) -> bool:
-    """Whether our rules cannot find anything: there is nothing to compare, and each number is possible.
+    """Whether our rules can find nothing but a copy: there is nothing to compare, and each number is possible.
 
     Most work is so, and then costs next to nothing.
     """
-    if not TELLING.isdisjoint(work.metadata) or "reference" in work.input:
+    if not TELLING.isdisjoint(work.metadata):
         return False
     if not _is_possible(work.metadata.get("duration_ms"), inf):
         return False
