@@ -1,4 +1,4 @@
-"""Writes the pages that come from the code: metrics, assertions, rules, settings, commands, schema.
+"""Writes what comes from the code: pages on metrics, assertions, rules, settings, commands; the layout of the tables.
 
 `--check` only compares.
 """
@@ -7,10 +7,13 @@ import ast
 import builtins
 import inspect
 import json
+import sqlite3
 import sys
+import tempfile
 import types
 import typing
 from collections.abc import Iterator
+from contextlib import closing
 from decimal import Decimal
 from importlib import import_module
 from ipaddress import IPv4Network, IPv6Network
@@ -31,8 +34,13 @@ from meruit.config import DATA_VARIABLE, DATABASE_VARIABLE, DEFAULT_DATA, DEFAUL
 from meruit.metrics.embedding_similarity import METRIC, EmbeddingExtractor
 from meruit.model.contract import USUAL_RULES
 from meruit.registry import checks, exporters, flags, importers, metrics, settlement_rules, usage_sources
+from meruit.store import migrate
+from meruit.store.database import connect
+from meruit.store.location import FILE, Location
+from meruit.store.schema import metadata
 
 DOCS = Path(__file__).parent
+STORE = DOCS.parent / "src" / "meruit" / "store"
 HEAD = "<!-- Written by docs/generate.py from the code; edit the code instead. -->\n\n"
 
 
@@ -300,8 +308,42 @@ def first_line(thing: object) -> str:
     return text.split("\n", 1)[0].replace("|", "/")
 
 
+def table_layout() -> Iterator[str]:
+    """The names of every table's columns, for a process that does not load SQLAlchemy."""
+    yield '"""The columns of every table in their order, its key first. Written by docs/generate.py from schema/."""\n'
+    yield "# fmt: off"
+    yield "COLUMNS: dict[str, tuple[str, ...]] = {"
+    for name, table in sorted(metadata.tables.items()):
+        names = [column.name for column in table.columns]
+        if names[: len(table.primary_key)] != [column.name for column in table.primary_key]:
+            raise ValueError(f"the columns of {name} do not begin with its key")
+        yield f"    {json.dumps(name)}: ("
+        yield from (f"        {json.dumps(column)}," for column in names)
+        yield "    ),"
+    yield "}"
+    yield "KEY_SIZES: dict[str, int] = {"
+    yield from (f'    "{name}": {len(table.primary_key)},' for name, table in sorted(metadata.tables.items()))
+    yield "}"
+    yield '"""How many columns the key has."""'
+
+
+def sqlite_schema() -> Iterator[str]:
+    """What the migrations make of an empty SQLite file, statement by statement."""
+    with tempfile.TemporaryDirectory() as folder:
+        location = Location(Path(folder))
+        with closing(connect(location)) as migrated, migrated.writer.begin() as connection:
+            migrate.run_migrations(connection)
+        with closing(sqlite3.connect(location.folder / FILE)) as database:
+            yield f"-- A new SQLite file at {migrate.HEAD}. Written by docs/generate.py from the migrations.\n"
+            made = database.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid")
+            yield from (f"{statement};" for (statement,) in made)
+            yield f"INSERT INTO alembic_version (version_num) VALUES ('{migrate.HEAD}');"  # noqa: S608 - a constant
+
+
 def pages() -> dict[Path, str]:
     return {
+        STORE / "layout.py": "\n".join(table_layout()) + "\n",
+        migrate.script_of(migrate.HEAD): "\n".join(sqlite_schema()) + "\n",
         DOCS / "public-names.md": "\n".join(public_names_page()).rstrip() + "\n",
         DOCS / "metrics.md": "\n".join(metrics_page()).rstrip() + "\n",
         DOCS / "assertions.md": "\n".join(assertions_page()).rstrip() + "\n",

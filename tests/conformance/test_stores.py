@@ -178,7 +178,8 @@ from meruit.store.log_tiles import Tiles
 from meruit.store.store import Store
 from meruit.store import migrate
 import alembic.command
-folder, url, number, migrate.MIGRATIONS, *migrate.REVISIONS = sys.argv[1:]
+folder, url, number, migrations, *migrate.REVISIONS = sys.argv[1:]
+migrate.MIGRATIONS = Path(migrations)
 migrate.HEAD = migrate.REVISIONS[-1]
 begun, begin = os.pipe()
 for _ in range(int(number)):
@@ -1179,12 +1180,12 @@ def away(store: Store) -> Iterator[None]:
     """The database takes nothing: a full disk, or a server that lets nobody in."""
     url = store.database.location.url
     if url is None:
-        with store.database.writer.connect() as connection:
-            pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
-            connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+        with store.database.writing() as connection:
+            ((pages,),) = connection.fetch("PRAGMA page_count")
+            connection.run(f"PRAGMA max_page_count = {pages}")
         yield
-        with store.database.writer.connect() as connection:
-            connection.exec_driver_sql("PRAGMA max_page_count = 1000000")
+        with store.database.writing() as connection:
+            connection.run("PRAGMA max_page_count = 1000000")
         return
     name = url.split("@/")[1].split("?")[0]
     server = Server(Path(url.split("host=")[1]))

@@ -22,12 +22,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import psycopg
-from sqlalchemy import Connection, Engine, create_engine, event, select
+from sqlalchemy import Connection, create_engine, event, select
 from sqlalchemy.pool import NullPool
 from tests.faults.deaths_invariants import Seen, broken, cursor_of, look, names_of
 from tests.faults.deaths_requests import ROUND, WORKLOADS, Asked, Groups, Kind, Request, told
 
 from meruit.store import tables
+from meruit.store.database import Database
 from meruit.store.location import FILE, Location
 from meruit.store.store import Store
 
@@ -56,6 +57,26 @@ def label(statement: str) -> str:
     return f"{verb} {table}" if verb else f"INSERT {inserted}" if inserted else f"UPDATE {updated}"
 
 
+def watch(database: Database, before: Callable[[str], None], after: Callable[[str], None]) -> None:
+    """See each statement and commit of the writer's connection, before it is executed and after."""
+    writing = database._writing
+
+    def watched(act: Callable[..., Any]) -> Callable[..., Any]:
+        def acting(*arguments: Any, **options: Any) -> Any:
+            statement = str(arguments[0]) if arguments else "COMMIT"
+            before(statement)
+            answer = act(*arguments, **options)
+            after(statement)
+            return answer
+
+        return acting
+
+    # Queries of SQLAlchemy's do not come past `_call`, nor does Postgres begin and commit by statements.
+    names = ["_call", "execute", "ask"] if writing.style == "sqlite" else ["_call", "execute", "ask", "commit"]
+    for name in names:
+        setattr(writing, name, watched(getattr(writing, name)))
+
+
 class Point(NamedTuple):
     """A place in the write path."""
 
@@ -68,31 +89,18 @@ class Point(NamedTuple):
 class Killer:
     """Ends this process at one of the points that its writer passes: before and after each statement and commit."""
 
-    def __init__(self, engine: Engine, say: Say) -> None:
+    def __init__(self, database: Database, say: Say) -> None:
         self._say = say
         self._at: Point | None = None
         self.passed: list[Point] | None = None
         self._times: Counter[str] = Counter()
-        event.listen(engine, "before_cursor_execute", self._before)
-        event.listen(engine, "after_cursor_execute", self._after)
-        commit = engine.dialect.do_commit
-
-        def watched(connection: Any) -> None:
-            self._pass("before COMMIT")
-            commit(connection)
-            self._pass("after COMMIT")
-
-        # This engine's alone: the readers' has a dialect of its own.
-        setattr(engine.dialect, "do_commit", watched)  # noqa: B010 - mypy takes no method's place otherwise
+        watch(database, lambda statement: self._pass(f"before {label(statement)}"), self._after)
 
     def arm(self, at: Point | None) -> None:
         """From here on points count; at None nobody dies."""
         self.passed, self._at = [], at
 
-    def _before(self, _connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
-        self._pass(f"before {label(statement)}")
-
-    def _after(self, _connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
+    def _after(self, statement: str) -> None:
         self._pass(f"after {label(statement)}")
 
     def _pass(self, what: str) -> None:
@@ -155,7 +163,7 @@ class Life(NamedTuple):
 def live(world: World, groups: Groups, *, at: Point | None, whole: bool, say: Say) -> None:
     """What a process does until it dies."""
     store = Store.open(world.location)
-    killer = Killer(store.database.writer, say)
+    killer = Killer(store.database, say)
     with world.observer.looking() as connection:
         requests = world.asked.requests if whole else world.unchecked
         started = {request.number for group in groups for request in group}

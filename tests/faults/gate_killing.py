@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import event
 from tests.faults.deaths import label
+from tests.faults.deaths import watch as watch_writer
 
 from meruit.gate.store.runs import (
     CancelRun,
@@ -96,8 +96,8 @@ class Killer:
 
     def watch(self, store: Store) -> None:
         """See what is written to it."""
-        recorder, engine = store.recorder, store.database.writer
-        together, commit = recorder._commit_group, engine.dialect.do_commit
+        recorder = store.recorder
+        together = recorder._commit_group
 
         def watched(group: Any) -> Any:
             self._now = [step for step in (step_of(one.write) for one in group) if step is not None]
@@ -107,22 +107,22 @@ class Killer:
             finally:
                 self._now = ()
 
-        def committing(connection: Any) -> None:
-            self._pass(COMMIT)
-            commit(connection)
-            self._pass(COMMITTED)
+        def executing(statement: str) -> None:
+            if statement == "COMMIT":
+                self._pass(COMMIT)
 
-        def executed(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
+        def executed(statement: str) -> None:
+            if statement == "COMMIT":
+                self._pass(COMMITTED)
             kind = label(statement)
             if kind in ACCOUNTING:
                 for step in self._now:
                     if step.what == "account":
                         self.reach(step, f"after {kind}")
 
-        event.listen(engine, "after_cursor_execute", executed)
+        watch_writer(store.database, executing, executed)
         # Of this store alone.
         setattr(recorder, "_commit_group", watched)  # noqa: B010 - mypy takes no method's place otherwise
-        setattr(engine.dialect, "do_commit", committing)  # noqa: B010
 
     def reach(self, step: Step, when: str) -> None:
         """A point; nobody passes the chosen one."""

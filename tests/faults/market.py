@@ -481,7 +481,7 @@ class Run:
         self._store = Store.open(self._location)
         self._store.close()
         shutil.copytree(self._location.folder, folder / "new")
-        self._killer = Killer(self._store.database.writer, self._mouth)
+        self._killer = Killer(self._store.database, self._mouth)
         self._endings: dict[str, Ending] = {}
         self._now = self._learn()
 

@@ -80,7 +80,7 @@ def live(location: Location, run_id: str | None, at: Point | None, pipe: int) ->
         os.write(pipe, json.dumps(message).encode() + b"\n")
 
     store = Store.open(location)
-    killer = Killer(store.database.writer, say)
+    killer = Killer(store.database, say)
     benchmarks = build_benchmarks(Settings(), store, Lasting())
     killer.arm(at)
     asyncio.run(move(benchmarks, run_id))

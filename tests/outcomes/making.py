@@ -1,7 +1,6 @@
 """What the tests of stores record, and the way they hand several callers to the recorder at once."""
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -16,7 +15,7 @@ from meruit.model.verdict import VerificationResult
 from meruit.outcomes.store.together import RecordTogether
 from meruit.outcomes.store.write import NewOutcome, RecordAll, RecordedVersion
 from meruit.store.idempotency import IdempotentRequest, IdempotentWrite
-from meruit.store.recorder import Write, _QueuedWrite
+from meruit.store.recorder import Write, _Answer, _QueuedWrite
 from meruit.store.store import Store
 
 ENGINE = VerificationEngine()
@@ -102,12 +101,13 @@ def record(
 # Any: each write has an answer of its own kind.
 def together(store: Store, writes: Sequence[Write[Any]]) -> list[Any]:
     """What callers that share one transaction are answered; what one is refused with stands in its place."""
-    answers: list[Future[Any]] = [Future() for _ in writes]
+    answers = [_Answer() for _ in writes]
     # The recorder takes nobody while this is held, then all of them.
     with store.recorder._work:
         for write, answer in zip(writes, answers, strict=True):
             store.recorder._put(_QueuedWrite(write, answer, None, sign_now=False))
-    return [answer.exception(ANSWER_S) or answer.result() for answer in answers]
+    assert all(answer.given.wait(ANSWER_S) for answer in answers)
+    return [answer.result for answer in answers]
 
 
 def naive_root(hashes: Sequence[bytes]) -> bytes:

@@ -6,12 +6,12 @@ from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection
 from tests.postgres import Server
 
 from meruit.errors import StoreError, StoreUnavailable
 from meruit.store import migrate as opening
 from meruit.store.database import FROZEN_MS, Database, connect
+from meruit.store.driver import DriverConnection
 from meruit.store.location import FILE, KEY_FILE, Location
 from meruit.store.store import Store
 
@@ -117,15 +117,15 @@ def test_a_key_that_another_process_writes_meanwhile_is_not_lost(
     first.close()
     key = (location.folder / KEY_FILE).read_bytes()
     (location.folder / KEY_FILE).unlink()
-    reading, reads = Database.reading, iter(range(1_000))
+    asking, reads = Database.asking, iter(range(1_000))
 
-    def write_key_first(database: Database) -> AbstractContextManager[Connection]:
+    def write_key_first(database: Database) -> AbstractContextManager[DriverConnection]:
         # The two reads before are of the layout and of the log's name; then the file is looked for.
         if next(reads) == 2:
             (location.folder / KEY_FILE).write_bytes(key)
-        return reading(database)
+        return asking(database)
 
-    monkeypatch.setattr(Database, "reading", write_key_first)
+    monkeypatch.setattr(Database, "asking", write_key_first)
     second = Store.open(location)
     second.close()
     assert second.signer.vkey == first.signer.vkey

@@ -75,18 +75,17 @@ def test_no_list_grows_slow_with_the_table(
 
 
 def test_a_commit_outlives_the_machine(store: Store) -> None:
-    with store.database.writer.connect() as connection:
+    with store.database.writing() as connection:
         found = {
-            name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
-            for name in ("journal_mode", "synchronous", "foreign_keys")
+            name: connection.fetch(f"PRAGMA {name}")[0][0] for name in ("journal_mode", "synchronous", "foreign_keys")
         }
     assert found == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
 
 
 def test_a_full_disk_is_called_that(store: Store) -> None:
-    with store.database.writer.connect() as connection:
-        pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
-        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+    with store.database.writing() as connection:
+        ((pages,),) = connection.fetch("PRAGMA page_count")
+        connection.run(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(StoreUnavailable, match=r"meruit\.db: .*full"):
         recorded(store, outcome(store, work_output={"text": os.urandom(30_000).hex()}))
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -24,15 +24,18 @@ from meruit.governance.history import SubmissionFingerprints, normalise_text, sk
 from meruit.governance.metadata import OF_AGENTS
 from meruit.metrics.support.rouge import rouge_l, words_alphanumeric
 from meruit.model.canonical import digest, payload_bytes, payload_digest
-from meruit.model.contract import MIN_CANARY, Contract
 from meruit.model.evidence import Provenance
 from meruit.model.governance import Dossier, MetricFact
 from meruit.model.kinds import ComparisonOperator
+from meruit.model.limits import MIN_CANARY
 from meruit.model.money import as_micros
 from meruit.model.numbers import MAX_DIGITS
 from meruit.model.verdict import CriterionResult, Status, VerificationResult
 from meruit.model.work import CLAIMED, PRIVATE_INPUTS, Work
 from meruit.registry import metrics
+
+if TYPE_CHECKING:
+    from meruit.model.contract import Contract
 
 MIN_PHRASE = 24
 """A planted phrase without digits is looked for in disguise from this length; shorter ones may occur by chance."""
@@ -186,7 +189,7 @@ def check_run_id(metadata: Mapping[str, Any]) -> None:
 
 
 def fingerprints_of(
-    contract: Contract,
+    contract: "Contract",
     work_input: Mapping[str, Any],
     handed: HandedIn,
     task: Sequence[str | None] = (),

@@ -4,22 +4,25 @@ The log names every contract that was ever paid for a run. Whether one still is,
 """
 
 from collections.abc import Iterable, Mapping
-
-from sqlalchemy import Connection
+from typing import TYPE_CHECKING
 
 from meruit.log.entries import Entry, ReversalEntry, RunPaymentEntry, SettlementEntry, read_entry, run_sequence
-from meruit.model.contract import Contract
-from meruit.store.database import in_style
+from meruit.store.database import fetch
 from meruit.store.log_guard import read_proven_entries
 from meruit.store.rows import Rows
 from meruit.store.transaction import WriteTransaction
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from meruit.model.contract import Contract
 
 _CHANGED = Rows[Mapping[str, bool]]("paid_run")
 """Contracts that this group paid for a run, or took the payment back from; the log does not hold them yet."""
 _BODIES = "SELECT body FROM log_leaves WHERE tenant = ? AND contract_id = ? ORDER BY contract_seq"
 
 
-def record_run_payment(writing: WriteTransaction, tenant: str, contract: Contract, run: str) -> None:
+def record_run_payment(writing: WriteTransaction, tenant: str, contract: "Contract", run: str) -> None:
     """Record that the contract was paid for this run; raises RecordTampered where earlier payments are hidden."""
     name = run_sequence(run)
     number = writing.next_in_contract(tenant, name)
@@ -28,13 +31,13 @@ def record_run_payment(writing: WriteTransaction, tenant: str, contract: Contrac
     _change(writing, tenant, contract, run, live=True)
 
 
-def forget_run_payment(writing: WriteTransaction, tenant: str, contract: Contract) -> None:
+def forget_run_payment(writing: WriteTransaction, tenant: str, contract: "Contract") -> None:
     """Let the group know that the payment was reversed; later ones read it from the contract's entries."""
     if contract.evidence is not None:
         _change(writing, tenant, contract, contract.evidence, live=False)
 
 
-def find_paid_contract(writing: WriteTransaction, tenant: str, contract: Contract, run: str | None) -> str | None:
+def find_paid_contract(writing: WriteTransaction, tenant: str, contract: "Contract", run: str | None) -> str | None:
     """Another contract that was paid for the same run; None without one. Raises RecordTampered."""
     if run is None:
         return None
@@ -46,7 +49,7 @@ def find_paid_contract(writing: WriteTransaction, tenant: str, contract: Contrac
     return None
 
 
-def find_paid_contract_now(connection: Connection, tenant: str, contract: Contract, run: str | None) -> str | None:
+def find_paid_contract_now(connection: "Connection", tenant: str, contract: "Contract", run: str | None) -> str | None:
     """The same as is recorded now, for those who only read."""
     if run is None:
         return None
@@ -56,7 +59,7 @@ def find_paid_contract_now(connection: Connection, tenant: str, contract: Contra
     )
 
 
-def _change(writing: WriteTransaction, tenant: str, contract: Contract, run: str, *, live: bool) -> None:
+def _change(writing: WriteTransaction, tenant: str, contract: "Contract", run: str, *, live: bool) -> None:
     changed = _CHANGED.get(writing, tenant, run) or {}
     _CHANGED.put(writing, {**changed, contract.id: live}, tenant, run)
 
@@ -76,6 +79,5 @@ def _is_paid(entries: Iterable[Entry]) -> bool:
     return isinstance(last, SettlementEntry)
 
 
-def _read_entries(connection: Connection, tenant: str, name: str) -> list[Entry]:
-    found = connection.exec_driver_sql(in_style(_BODIES, connection), (tenant, name))
-    return [read_entry(bytes(body)) for (body,) in found]
+def _read_entries(connection: "Connection", tenant: str, name: str) -> list[Entry]:
+    return [read_entry(bytes(body)) for (body,) in fetch(connection, _BODIES, tenant, name)]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -21,11 +21,13 @@ from meruit.governance.history import (
 )
 from meruit.governance.paid_runs import find_paid_contract
 from meruit.governance.resemblance import match_likeness, output_keys
-from meruit.model.contract import Contract
 from meruit.model.governance import Dealings, Dossier, GovernanceResult, History
 from meruit.store import tables
 from meruit.store.rows import Rows
 from meruit.store.transaction import MergeRule, WriteTransaction
+
+if TYPE_CHECKING:
+    from meruit.model.contract import Contract
 
 MAX_SIGHTINGS = 32
 """How many earlier outputs are compared."""
@@ -67,7 +69,7 @@ _TRIES = Rows[Sequence[TryMark]]("try_sketches")
 def add_history(
     writing: WriteTransaction,
     tenant: str,
-    contract: Contract,
+    contract: "Contract",
     dossier: Dossier,
     marks: SubmissionFingerprints,
     criteria_digest: str | None = None,
@@ -100,7 +102,7 @@ def add_history(
 def record_history(
     writing: WriteTransaction,
     tenant: str,
-    contract: Contract,
+    contract: "Contract",
     dossier: Dossier,
     marks: SubmissionFingerprints,
     *,
@@ -223,7 +225,7 @@ def _record_try(writing: WriteTransaction, tenant: str, work: VerifiedWork) -> N
 def _tries(writing: WriteTransaction, tenant: str, agent_id: str, criteria_digest: str) -> Sequence[TryMark]:
     known = _TRIES.get(writing, tenant, agent_id, criteria_digest)
     if known is None:
-        rows = writing.ask(_TRIED, tenant, agent_id, criteria_digest)
+        rows = writing.fetch(_TRIED, tenant, agent_id, criteria_digest)
         known = [*map(TryMark.parse, str(rows[0][0]).split())] if rows else ()
         _TRIES.put(writing, known, tenant, agent_id, criteria_digest)
     return known
@@ -232,7 +234,7 @@ def _tries(writing: WriteTransaction, tenant: str, agent_id: str, criteria_diges
 def _load_history(writing: WriteTransaction, tenant: str, agent_id: str, kind: HistoryKind) -> AgentHistory:
     known = _HISTORIES.get(writing, tenant, agent_id, kind)
     if known is None:
-        rows = writing.ask(_MEMORY, tenant, agent_id, str(kind))
+        rows = writing.fetch(_MEMORY, tenant, agent_id, str(kind))
         known = AgentHistory.from_json(rows[0][0]) if rows else AgentHistory()
         _HISTORIES.put(writing, known, tenant, agent_id, kind)
     return known
@@ -292,7 +294,7 @@ def _earlier_outputs(
     ]
     several = ", ".join("?" * len(keys))
     for question in (_REPLAYED, _SHARED):
-        rows += writing.ask(question.format(keys=several), tenant, *keys, agent_id, task)
+        rows += writing.fetch(question.format(keys=several), tenant, *keys, agent_id, task)
     mine: list[_EarlierOutput] = []
     others: list[_EarlierOutput] = []
     for key, agent, _, where, signature in rows:
@@ -326,16 +328,16 @@ def _task(marks: SubmissionFingerprints) -> str:
 def _sketches(writing: WriteTransaction, tenant: str, agent_id: str, given: str) -> Sequence[str]:
     known = _OUTPUT_SKETCHES.get(writing, tenant, agent_id, given)
     if known is None:
-        rows = writing.ask(_SKETCHES, tenant, agent_id, given)
+        rows = writing.fetch(_SKETCHES, tenant, agent_id, given)
         known = str(rows[0][0]).split() if rows else ()
         _OUTPUT_SKETCHES.put(writing, known, tenant, agent_id, given)
     return known
 
 
-def _dealings(writing: WriteTransaction, tenant: str, contract: Contract) -> Dealings:
+def _dealings(writing: WriteTransaction, tenant: str, contract: "Contract") -> Dealings:
     """The earlier dealings of agent and consumer, without those of the same group."""
     agent, consumer = contract.agent_id, contract.consumer_id
-    rows = writing.ask(_DEALINGS, tenant, agent, consumer, tenant, agent, tenant, consumer, tenant)
+    rows = writing.fetch(_DEALINGS, tenant, agent, consumer, tenant, agent, tenant, consumer, tenant)
     found = {(row[0], row[1]): row[2:] for row in rows}
     pairs = ((agent, consumer), (agent, ""), ("", consumer), ("", ""))
     return Dealings(*(count for pair in pairs for count in found.get(pair, (0, 0))))

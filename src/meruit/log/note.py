@@ -9,12 +9,6 @@ from typing import Self
 import msgspec
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    load_pem_private_key,
-)
 
 from meruit.errors import NoteError
 from meruit.log.merkle import EMPTY_ROOT, HASH_BYTES, MAX_SIZE
@@ -29,6 +23,9 @@ KEY_BYTES = 32
 _ED25519 = b"\x01"
 """The signature type, as C2SP signed-note numbers them."""
 _KEY_ID_BYTES = 4
+_PEM_BEGIN, _PEM_END = b"-----BEGIN PRIVATE KEY-----", b"-----END PRIVATE KEY-----"
+_PKCS8_HEAD = bytes.fromhex("302e020100300506032b657004220420")
+"""RFC 8410: what precedes the seed of an Ed25519 key."""
 _DASH = "— "
 _DECIMAL = re.compile(r"0|[1-9][0-9]{0,18}")
 _KEY_ID = re.compile(r"[0-9a-f]{8}")
@@ -102,7 +99,13 @@ class SigningKey:
 
     @classmethod
     def from_pem(cls, name: str, pem: bytes) -> Self:
-        """Read back what `to_pem` wrote."""
+        """Read back what `to_pem` wrote, or another private key in PEM."""
+        seed = _seed_of(pem)
+        if seed is not None:
+            return cls._of(name, Ed25519PrivateKey.from_private_bytes(seed))
+        # The readers of all formats take longer to load than a log entry takes to sign.
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
         try:
             secret = load_pem_private_key(pem, password=None)
         except (ValueError, TypeError, UnsupportedAlgorithm) as problem:
@@ -119,7 +122,8 @@ class SigningKey:
 
     def to_pem(self) -> bytes:
         """The secret itself, unencrypted: for a file that only its owner can read."""
-        return self._secret.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        encoded = b64encode(_PKCS8_HEAD + self._secret.private_bytes_raw())
+        return b"%b\n%b\n%b\n" % (_PEM_BEGIN, encoded, _PEM_END)
 
     @property
     def name(self) -> str:
@@ -146,6 +150,19 @@ class SigningKey:
     def sign_bytes(self, data: bytes) -> bytes:
         """The bare Ed25519 signature."""
         return self._secret.sign(data)
+
+
+def _seed_of(pem: bytes) -> bytes | None:
+    """The seed of a key as `to_pem` writes it; None for any other."""
+    lines = pem.split(b"\n")
+    if len(lines) != 4 or (lines[0], *lines[2:]) != (_PEM_BEGIN, _PEM_END, b""):
+        return None
+    try:
+        decoded = b64decode(lines[1], validate=True)
+    except ValueError:
+        return None
+    is_usual = decoded.startswith(_PKCS8_HEAD) and len(decoded) == len(_PKCS8_HEAD) + KEY_BYTES
+    return decoded.removeprefix(_PKCS8_HEAD) if is_usual else None
 
 
 class Checkpoint(Record, frozen=True):

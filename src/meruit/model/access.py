@@ -1,11 +1,14 @@
 """Roles, the caller behind an API key, and what an agent sees of scores."""
 
+import re
 from enum import StrEnum
 from math import floor
 
 from meruit.model.record import Record
 
 DEFAULT_TENANT = "default"
+TENANT = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+"""A tenant's name; also that of a folder, so nothing else is a tenant."""
 AGENT_TRIES = 10
 """How often an agent may have its own work verified by one set of criteria, unless the terms say otherwise."""
 MAX_AGENT_TRIES = 1_000_000

@@ -22,6 +22,7 @@ from pydantic import (
 from meruit.model.access import AGENT_TRIES, MAX_AGENT_TRIES, AgentScore
 from meruit.model.canonical import canonical, from_canonical
 from meruit.model.criterion import Amount, Share, SuccessCriteria
+from meruit.model.limits import MIN_CANARY
 from meruit.model.money import CURRENCIES
 from meruit.model.outcome import MAX_LABEL
 from meruit.model.record import Record
@@ -37,7 +38,6 @@ MAX_MIN_LABELS = 1_000_000
 MAX_DEADLINE_HOURS = 24 * 366
 MAX_TEXT = 20_000
 MAX_CANARIES = 100
-MIN_CANARY = 8
 USUAL_RULES = ("cpc", "cpa_bonus", "claimed_only", "bonus_on_failure", "cap", "cpa_penalty")
 TOKENS_RULE = "tokens"
 """The rule that bills tokens; terms that price tokens need it."""

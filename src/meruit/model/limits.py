@@ -1,4 +1,4 @@
-"""Limits on custom metric code, shared by reading, linting and running it."""
+"""Limits that several packages share: most are on custom metric code, from reading it to running it."""
 
 MAX_EXPRESSION = 4_096
 """Characters of one expression."""
@@ -10,5 +10,7 @@ MAX_NAME = 200
 """Characters of a metric's name."""
 MAX_CUSTOM_METRICS = 64
 """Pieces of code in one set of criteria."""
+MIN_CANARY = 8
+"""Characters of a canary, which an author hides in the work."""
 DEFAULT_TIMEOUT_MS, MAX_TIMEOUT_MS = 5_000, 60_000
 DEFAULT_MEMORY_MB, MIN_MEMORY_MB, MAX_MEMORY_MB = 256, 16, 8_192

@@ -1,9 +1,8 @@
 """Verifying for the record: criteria compiled once, work judged, and the outcome handed to the store."""
 
-import asyncio
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -32,9 +31,6 @@ from meruit.model.outcome import Labels
 from meruit.model.verdict import GovernanceStatus, Verdict, VerificationResult
 from meruit.model.vote import JUDGE
 from meruit.model.work import Work
-from meruit.outcomes.store import criteria as named
-from meruit.outcomes.store import read as outcomes
-from meruit.outcomes.store.criteria import NamedCriteria
 from meruit.outcomes.store.together import RecordTogether
 from meruit.outcomes.store.write import (
     SALTS,
@@ -51,6 +47,9 @@ from meruit.verify.catalogue import CompiledCriteria
 from meruit.verify.engine import VerificationEngine
 from meruit.verify.faults import examine_with, refuse_faults
 from meruit.verify.lint.custom_code import CustomCodeProblem, try_out
+
+if TYPE_CHECKING:
+    from meruit.outcomes.store.criteria import NamedCriteria
 
 MAX_COMPILED, MAX_COMPILED_BYTES = 256, 16 * 1024 * 1024
 """Sets of criteria that are kept compiled, and how large all of them together may be as they are written."""
@@ -135,8 +134,14 @@ class Registrar:
         )
         return self._compile(criteria, key)
 
-    def load_named(self, tenant: str, name: str, version: int | None = None) -> tuple[NamedCriteria, CompiledCriteria]:
+    def load_named(
+        self, tenant: str, name: str, version: int | None = None
+    ) -> "tuple[NamedCriteria, CompiledCriteria]":
         """Registered criteria, compiled; raises NotFound, and Unavailable for what ran where they were registered."""
+        # Imported here, as below: whoever records by criteria of a file needs no query of SQLAlchemy's, nor threads.
+        from meruit.outcomes.store import criteria as named
+        from meruit.outcomes.store import read as outcomes
+
         with self.store.database.reading() as connection:
             found = named.find(connection, tenant, name, version)
             known = self._compiled.get(found.digest)
@@ -153,6 +158,8 @@ class Registrar:
         known = self._compiled.get(digest)
         if known is not None:
             return known
+        from meruit.outcomes.store import read as outcomes
+
         if criteria_digest_of(body) != digest:
             raise RecordTampered(f"the criteria {digest} were changed")
         try:
@@ -195,6 +202,8 @@ class Registrar:
         )
         with judging_for(JudgingScope(tenant)):
             if submission.size > SMALL_BYTES:
+                import asyncio
+
                 result = await asyncio.to_thread(self.engine.verify_sync, *arguments)
             else:
                 result = await self.engine.verify(*arguments)
@@ -243,6 +252,8 @@ class Registrar:
             return drafts, tuple(map(_attempt, judged)) if ungoverned else ()
 
         if any(one.submission.size > SMALL_BYTES for one in judged):
+            import asyncio
+
             drafts, attempts = await asyncio.to_thread(prepare_drafts)
         else:
             drafts, attempts = prepare_drafts()

@@ -2,8 +2,10 @@
 
 Read in this order:
     location.py     where records are: a data directory, and perhaps a Postgres URL
-    tables.py       every table, one MetaData
+    schema/         every table as SQLAlchemy makes it, one MetaData
+    tables.py       the same tables by name, without SQLAlchemy; layout.py has their columns, `make docs` writes it
     database.py     connections to SQLite and Postgres
+    driver.py       the writer's connection: text past SQLAlchemy, its queries on the same connection
     migrate.py      create, upgrade or refuse a database; migrations/ holds the layouts
     transaction.py  what one group of callers writes: rows, log entries, events
     rows.py         rows that a transaction knows already, by key

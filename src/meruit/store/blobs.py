@@ -4,17 +4,22 @@ import hashlib
 import os
 from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
-from sqlalchemy import Connection, select
 
 from meruit.errors import EvidenceDamaged, StoreError
-from meruit.store import tables
+from meruit.store.database import fetch
 from meruit.store.location import Location
 from meruit.store.transaction import Blob
 
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
 INLINE_BYTES = 64 * 1024
 """Up to this size SQLite keeps a piece faster than a file system would, and within the record's own transaction."""
+
+_CONTENT = "SELECT content FROM blobs WHERE tenant = ? AND address = ?"
 
 
 class EvidencePart(msgspec.Struct, frozen=True):
@@ -59,16 +64,13 @@ class BlobStore:
         _write(file, content)
         return EvidencePart(address=address, content=content, file=file)
 
-    def content(self, connection: Connection, tenant: str, address: str) -> bytes:
+    def content(self, connection: "Connection", tenant: str, address: str) -> bytes:
         """The piece of that address; raises StoreError when it is gone or no longer what it was."""
-        query = select(tables.blobs.c.content, tables.blobs.c.size).where(
-            tables.blobs.c.tenant == tenant, tables.blobs.c.address == address
-        )
-        row = connection.execute(query).first()
-        if row is None:
+        found = fetch(connection, _CONTENT, tenant, address)
+        if not found:
             raise EvidenceDamaged(f"the evidence {address} is not in the store")
         try:
-            content: bytes = self._file(tenant, address).read_bytes() if row.content is None else row.content
+            content: bytes = self._file(tenant, address).read_bytes() if found[0][0] is None else found[0][0]
         except FileNotFoundError:
             raise EvidenceDamaged(f"the evidence {address} is gone; restore it from a copy") from None
         except OSError as problem:

@@ -1,19 +1,24 @@
 """One database: where it is, how it is opened, and that its tables are those of this version."""
 
 import sqlite3
+import sys
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
-
-import msgspec
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, NoSuchModuleError
-from sqlalchemy.pool import QueuePool
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from meruit.errors import NotFound, StoreError, StoreUnavailable
+from meruit.store import driver
+from meruit.store.driver import DriverConnection, PostgresConnection, SqliteConnection, StatementTransactions
 from meruit.store.location import FILE, Location
+
+# SQLAlchemy is loaded when it is first needed: a command that records one outcome does without it.
+if TYPE_CHECKING:
+    from sqlalchemy import URL, Connection, Engine
+    from sqlalchemy.exc import DBAPIError
 
 MAX_PAGE = 500
 
@@ -32,17 +37,39 @@ MAX_SWITCHES, SWITCH_S = 300, 0.05
 """How often, and how far apart, a new database is asked to keep a write-ahead log while others open it too."""
 
 
-class Database(msgspec.Struct, frozen=True):
+class Engines(NamedTuple):
+    """SQLAlchemy's way to write, and its way to read."""
+
+    writer: "Engine"
+    reader: "Engine"
+
+
+class Database:
     """An open database: one way to write, several to read."""
 
-    location: Location
-    writer: Engine
-    reader: Engine
+    def __init__(self, location: Location, make_engines: Callable[[], Engines], writing: DriverConnection) -> None:
+        self.location = location
+        self._make_engines = make_engines
+        self._engines: Engines | None = None
+        self._writing = writing
+        self._one_writer, self._one_maker = threading.Lock(), threading.Lock()
+
+    @property
+    def writer(self) -> "Engine":
+        """SQLAlchemy's engine of a connection that writes."""
+        return self._both().writer
+
+    @property
+    def reader(self) -> "Engine":
+        """SQLAlchemy's engine of connections that read."""
+        return self._both().reader
 
     def close(self) -> None:
         """Let go of every connection."""
-        self.writer.dispose()
-        self.reader.dispose()
+        self._writing.close()
+        if self._engines is not None:
+            for engine in self._engines:
+                engine.dispose()
 
     def truncate_wal(self) -> None:
         """Move what SQLite's write-ahead log holds to its place, as far as readers allow."""
@@ -58,13 +85,46 @@ class Database(msgspec.Struct, frozen=True):
                 own.close()
 
     @contextmanager
-    def reading(self) -> Iterator[Connection]:
+    def reading(self) -> "Iterator[Connection]":
         """A connection that sees one state of the database; raises StoreUnavailable when there is none."""
+        from sqlalchemy.exc import DataError
+
         try:
             with translate_driver_errors(self.location), self.reader.connect() as connection:
                 yield connection
         except DataError:
             raise NotFound("no record has such a name: it holds characters that no database keeps") from None
+
+    @contextmanager
+    def writing(self) -> Iterator[DriverConnection]:
+        """The one connection of the writer, in a transaction that is durable afterwards, or undone by an error."""
+        connection = self._writing
+        with translate_driver_errors(self.location), self._one_writer:
+            try:
+                connection.begin()
+                yield connection
+                connection.commit()
+            except BaseException:
+                connection.roll_back()
+                raise
+
+    @contextmanager
+    def asking(self) -> Iterator[DriverConnection]:
+        """A connection for statements as text, which sees one state of the database; on SQLite without SQLAlchemy."""
+        connection = (
+            SqliteConnection(partial(_open_sqlite, self.location.folder / FILE))
+            if self.location.url is None
+            else PostgresConnection(self.reader)
+        )
+        with translate_driver_errors(self.location), closing(connection):
+            connection.begin(writes=False)
+            yield connection
+
+    def _both(self) -> Engines:
+        with self._one_maker:
+            if self._engines is None:
+                self._engines = self._make_engines()
+            return self._engines
 
 
 @contextmanager
@@ -72,14 +132,18 @@ def translate_driver_errors(location: Location) -> Iterator[None]:
     """Turn what the driver complains about into what to do about it."""
     try:
         yield
-    except (IntegrityError, DataError):
-        # Something is wrong with what was asked, not with the database.
+    except Exception as problem:
+        if "sqlalchemy" not in sys.modules:
+            raise
+        from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
+
+        # Of the other two, something is wrong with what was asked, not with the database.
+        if isinstance(problem, DBAPIError) and not isinstance(problem, IntegrityError | DataError):
+            raise StoreUnavailable(f"{location.display_name}: {_reason(problem)}") from problem
         raise
-    except DBAPIError as problem:
-        raise StoreUnavailable(f"{location.display_name}: {_reason(problem)}") from problem
 
 
-def _reason(problem: DBAPIError) -> str:
+def _reason(problem: "DBAPIError") -> str:
     message = str(problem.orig).strip().split("\n")[0]
     match message:
         case "database is locked":
@@ -91,13 +155,18 @@ def _reason(problem: DBAPIError) -> str:
 
 
 def connect(location: Location) -> Database:
-    """Open the database as it is; see `opening.open_database` for what users want."""
+    """Open the database as it is; see `migrate.open_database` for what users want."""
     if location.url is not None:
-        return Database(location, *_postgres(location.url))
-    return Database(location, *_sqlite(location.folder / FILE))
+        engines = _postgres(location.url)
+        return Database(location, lambda: engines, PostgresConnection(engines.writer))
+    file = location.folder / FILE
+    return Database(location, partial(_sqlite, file), SqliteConnection(partial(_open_sqlite, file)))
 
 
-def _postgres(url: str) -> tuple[Engine, Engine]:
+def _postgres(url: str) -> Engines:
+    from sqlalchemy import create_engine, make_url
+    from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
@@ -114,11 +183,11 @@ def _postgres(url: str) -> tuple[Engine, Engine]:
         )
     except (ModuleNotFoundError, NoSuchModuleError):
         raise StoreError("Postgres needs its driver: pip install 'meruit[postgres]'") from None
-    return writer, reader
+    return Engines(writer, reader)
 
 
 # Any: arguments of SQLAlchemy's.
-def _with_idle_timeout(url: URL, usual: dict[str, Any]) -> dict[str, Any]:
+def _with_idle_timeout(url: "URL", usual: dict[str, Any]) -> dict[str, Any]:
     """A writer that is frozen in the middle of a transaction lets go of its lock: everybody else waits for it."""
     if "options" in url.query:
         return usual
@@ -126,21 +195,34 @@ def _with_idle_timeout(url: URL, usual: dict[str, Any]) -> dict[str, Any]:
     return {**usual, "connect_args": {**usual["connect_args"], **options}}
 
 
-def _sqlite(file: Path) -> tuple[Engine, Engine]:
-    url = f"sqlite+pysqlite:///{file}"
-    arguments = {"timeout": BUSY_S, "check_same_thread": False, "isolation_level": None, "cached_statements": 1024}
+# Any: arguments of the driver's.
+def _sqlite_arguments() -> dict[str, Any]:
+    return {"timeout": BUSY_S, "check_same_thread": False, "isolation_level": None, "cached_statements": 1024}
+
+
+def _open_sqlite(file: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(file, factory=StatementTransactions, **_sqlite_arguments())
+    _make_durable(connection)
+    return connection
+
+
+def _sqlite(file: Path) -> Engines:
+    from sqlalchemy import create_engine, event
+    from sqlalchemy.pool import QueuePool
+
+    url, arguments = f"sqlite+pysqlite:///{file}", _sqlite_arguments()
     writer = create_engine(url, connect_args=arguments, poolclass=QueuePool, pool_size=1, max_overflow=1)
     reader = create_engine(url, connect_args=arguments, poolclass=QueuePool, pool_size=MAX_READERS, max_overflow=0)
-    event.listen(writer, "connect", _durable)
-    event.listen(reader, "connect", _durable)
+    event.listen(writer, "connect", _make_durable)
+    event.listen(reader, "connect", _make_durable)
     # The driver begins nothing by itself; a writer says at once that it means to write, so it never has to give up.
     event.listen(writer, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
     event.listen(reader, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
-    return writer, reader
+    return Engines(writer, reader)
 
 
 # Any: SQLAlchemy hands over a record of its pool, which is of no use here.
-def _durable(connection: sqlite3.Connection, _record: Any) -> None:
+def _make_durable(connection: sqlite3.Connection, _record: Any = None) -> None:
     """WAL lets readers read while one writes; FULL makes a commit outlive the machine."""
     _switch_to_wal(connection)
     connection.execute("PRAGMA synchronous=FULL")
@@ -168,6 +250,13 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
             time.sleep(SWITCH_S)
 
 
-def in_style(statement: str, connection: Connection) -> str:
+def in_style(statement: str, connection: "Connection") -> str:
     """The statement as the driver marks its parameters."""
-    return statement if connection.dialect.name == "sqlite" else statement.replace("?", "%s")
+    return driver.in_style(statement, connection.dialect.name)
+
+
+def fetch(connection: "Connection | DriverConnection", statement: str, *values: Any) -> list[tuple[Any, ...]]:
+    """The rows that a statement finds, as plain tuples; parameters are marked by `?`."""
+    if isinstance(connection, DriverConnection):
+        return connection.fetch(statement, *values)
+    return [tuple(row) for row in connection.exec_driver_sql(in_style(statement, connection), values)]

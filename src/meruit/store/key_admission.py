@@ -1,26 +1,35 @@
 """The keys that may sign the log, as the database keeps them."""
 
+from typing import TYPE_CHECKING
+
 import msgspec
-from sqlalchemy import Connection, select
 
 from meruit.log.entries import KeyEntry, read_entry
 from meruit.log.key_chain import KeyChain
 from meruit.store import tables
+from meruit.store.database import fetch
 from meruit.store.transaction import WriteTransaction
 
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
-def read_key_chain(connection: Connection, origin: str) -> KeyChain:
+    from meruit.store.driver import DriverConnection
+_KEYS = (
+    "SELECT log_leaves.seq, log_leaves.body FROM log_leaves JOIN log_keys ON log_keys.seq = log_leaves.seq "
+    "ORDER BY log_leaves.seq"
+)
+
+
+def read_key_chain(connection: "Connection | DriverConnection", origin: str) -> KeyChain:
     """The chain of keys from the entries of the log; an entry that does not follow from it admits nothing."""
     chain = KeyChain(origin)
-    leaves, keys = tables.log_leaves, tables.log_keys
-    query = select(leaves.c.seq, leaves.c.body).join(keys, keys.c.seq == leaves.c.seq).order_by(leaves.c.seq)
-    for row in connection.execute(query):
+    for seq, body in fetch(connection, _KEYS):
         try:
-            entry = read_entry(bytes(row.body))
+            entry = read_entry(bytes(body))
         except msgspec.DecodeError:
             continue
         if isinstance(entry, KeyEntry):
-            chain.admit(row.seq, entry)
+            chain.admit(seq, entry)
     return chain
 
 

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, select, update
 
 from meruit.errors import MeruitError, NotFound
 from meruit.log.entries import ApiKeyEntry, ApiKeyRevocationEntry, api_key_sequence, read_entry
-from meruit.model.access import Caller, Role
+from meruit.model.access import TENANT, Caller, Role
 from meruit.model.events import EventType
 from meruit.model.record import Record
 from meruit.model.time import from_micros, to_micros
@@ -26,8 +26,6 @@ from meruit.store.transaction import WriteTransaction
 SECRET_BYTES = 32
 _ID_BYTES = 6
 _WRITTEN = re.compile(r"(mk_[0-9a-f]{12})\.([A-Za-z0-9_-]{43})")
-TENANT = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
-"""Also the name of a folder, so nothing else is a tenant."""
 
 
 class KeyRecord(Record, frozen=True):

@@ -7,20 +7,20 @@ end of the log that it wrote or checked last. When it first writes, it begins wi
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, select
-
 from meruit.errors import LogRewritten, NoteError, RecordTampered, StoreError
 from meruit.log.entries import Entry, read_entry
 from meruit.log.merkle import TILE_HEIGHT, Frontier, inclusion_proof, is_included, leaf_hash
 from meruit.log.note import open_checkpoint
-from meruit.store import tables
-from meruit.store.database import in_style
+from meruit.store.database import fetch
 from meruit.store.key_admission import read_key_chain
 from meruit.store.log_tiles import Tiles
 from meruit.store.rows import Rows
 from meruit.store.sequences import SequenceMemory
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from meruit.store.driver import DriverConnection
     from meruit.store.transaction import LogState, WriteTransaction
 
 PAGE = 4_096
@@ -28,6 +28,7 @@ PAGE = 4_096
 WIDTH = 1 << TILE_HEIGHT
 # As text: machines that share a database ask this before each group.
 _ADDED = "SELECT hash, tenant, contract_id, contract_seq FROM log_leaves WHERE seq >= ? AND seq < ? ORDER BY seq"
+_NEWEST = "SELECT size, note FROM checkpoints ORDER BY size DESC LIMIT 1"
 _HASHES = "SELECT hash FROM log_leaves WHERE seq >= ? AND seq < ? ORDER BY seq"
 _SEQUENCE = "SELECT seq, contract_seq, body FROM log_leaves WHERE tenant = ? AND contract_id = ? ORDER BY contract_seq"
 _VERIFIED_TILES = Rows[bytes]("verified_tile", lasting=True)
@@ -41,14 +42,14 @@ class LogGuard:
         self,
         origin: str,
         sequences: SequenceMemory,
-        when_keys_change: Callable[[Connection], None] = lambda _: None,
+        when_keys_change: "Callable[[Connection | DriverConnection], None]" = lambda _: None,
     ) -> None:
         self._origin = origin
         self._sequences = sequences
         self._when_keys_change = when_keys_change
         self._known: Frontier | None = None
 
-    def follow(self, connection: Connection, state: "LogState") -> None:
+    def follow(self, connection: "Connection | DriverConnection", state: "LogState") -> None:
         """Check that the log in the database extends what is known; raises LogRewritten.
 
         Where other processes have added keys, `when_keys_change` is called, which may raise.
@@ -61,15 +62,15 @@ class LogGuard:
         is_first, has_keys = self._known is None, False
         while known.size < state.frontier.size:
             first, last = known.size, min(known.size + PAGE, state.frontier.size)
-            rows = connection.exec_driver_sql(in_style(_ADDED, connection), (first, last)).all()
+            rows = fetch(connection, _ADDED, first, last)
             if len(rows) != last - first:
                 raise LogRewritten(f"it lacks entries between {first:,} and {last:,}")
-            known = known.extend([bytes(row.hash) for row in rows])
+            known = known.extend([bytes(hashed) for hashed, *_ in rows])
             # A key belongs to the deployment and to no tenant.
-            has_keys = has_keys or any(not row.tenant for row in rows)
-            for row in rows:
-                if row.contract_id is not None and row.contract_seq is not None:
-                    self._sequences.add(row.tenant, row.contract_id, row.contract_seq)
+            has_keys = has_keys or any(not tenant for _, tenant, *_ in rows)
+            for _, tenant, contract_id, contract_seq in rows:
+                if contract_id is not None and contract_seq is not None:
+                    self._sequences.add(tenant, contract_id, contract_seq)
         if known != state.frontier:
             raise LogRewritten(f"its {known.size:,} entries do not extend those that were signed")
         if has_keys and not is_first:
@@ -80,25 +81,25 @@ class LogGuard:
         """Remember the end of the log that this process has made durable."""
         self._known = frontier
 
-    def _read_signed_frontier(self, connection: Connection) -> Frontier:
+    def _read_signed_frontier(self, connection: "Connection | DriverConnection") -> Frontier:
         """The log as its newest checkpoint signs it; raises LogRewritten where the leaves are others."""
-        notes = tables.checkpoints
-        row = connection.execute(select(notes.c.size, notes.c.note).order_by(notes.c.size.desc()).limit(1)).first()
-        if row is None:
+        found = fetch(connection, _NEWEST)
+        if not found:
             return Frontier(0, ())
+        size, note = found[0]
         try:
-            frontier = read_frontier(row.size, Tiles(connection))
+            frontier = read_frontier(size, Tiles(connection))
         except StoreError as problem:
             raise LogRewritten(str(problem)) from None
-        for key in read_key_chain(connection, self._origin).signers_until(row.size):
+        for key in read_key_chain(connection, self._origin).signers_until(size):
             try:
-                signed = open_checkpoint(row.note, key)
+                signed = open_checkpoint(note, key)
             except NoteError:
                 continue
-            if (signed.origin, signed.size, signed.root) != (self._origin, row.size, frontier.root()):
-                raise LogRewritten(f"its first {row.size:,} entries are not those that were signed")
+            if (signed.origin, signed.size, signed.root) != (self._origin, size, frontier.root()):
+                raise LogRewritten(f"its first {size:,} entries are not those that were signed")
             return frontier
-        raise LogRewritten(f"no key that it admits has signed its checkpoint of {row.size:,} entries")
+        raise LogRewritten(f"no key that it admits has signed its checkpoint of {size:,} entries")
 
 
 def read_frontier(size: int, tiles: Tiles) -> Frontier:

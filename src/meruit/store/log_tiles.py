@@ -1,11 +1,15 @@
 """The hashes of the audit log as the database keeps them, for proofs that read a few hundred at most."""
 
-from sqlalchemy import Connection
+from typing import TYPE_CHECKING
 
 from meruit.errors import StoreError
 from meruit.log.merkle import TILE_HEIGHT, node_hash
-from meruit.store.database import in_style
+from meruit.store.database import fetch
 
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from meruit.store.driver import DriverConnection
 WIDTH = 1 << TILE_HEIGHT
 # As text: every 256th record asks, and building a query costs more than answering it.
 _LEAVES = "SELECT hash FROM log_leaves WHERE seq >= ? AND seq < ? ORDER BY seq"
@@ -15,7 +19,7 @@ _TILES = "SELECT hash FROM log_tiles WHERE seq >= ? AND seq < ? AND level = ? OR
 class Tiles:
     """Complete subtrees of the log, from its leaves and from the roots kept of every 256 of them."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: "Connection | DriverConnection") -> None:
         self._connection = connection
 
     def subtree(self, start: int, level: int) -> bytes:
@@ -28,9 +32,8 @@ class Tiles:
         return _fold(self._hashes(level - 1, seq * WIDTH, WIDTH))
 
     def _hashes(self, level: int, first: int, count: int) -> list[bytes]:
-        statement = in_style(_LEAVES if level == 0 else _TILES, self._connection)
-        asked = (first, first + count) if level == 0 else (first, first + count, level)
-        found = [bytes(row[0]) for row in self._connection.exec_driver_sql(statement, asked)]
+        asked = (_LEAVES, first, first + count) if level == 0 else (_TILES, first, first + count, level)
+        found = [bytes(row[0]) for row in fetch(self._connection, *asked)]
         if len(found) != count:
             raise StoreError(
                 f"the audit log lacks {count - len(found)} of {count} hashes from {first} on level {level}: "

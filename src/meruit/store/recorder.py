@@ -1,28 +1,33 @@
 """The one way to write: callers that come at the same time share a transaction, and are answered when it is durable."""
 
-import asyncio
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from datetime import datetime
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
-from sqlalchemy import Connection
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
 from meruit.errors import BalanceTooLarge, KeyNotAdmitted, LogRewritten, MeruitError, StoreError, StoreUnavailable
 from meruit.log.note import SigningKey
 from meruit.model.time import to_micros, to_rfc3339
 from meruit.store import tables
-from meruit.store.database import Database, translate_driver_errors
+from meruit.store.database import Database
 from meruit.store.key_admission import read_key_chain
 from meruit.store.log_guard import LogGuard
 from meruit.store.lru import LruCache
 from meruit.store.rows import RowKey
 from meruit.store.sequences import SequenceMemory
 from meruit.store.transaction import WriteMoment, WriteTransaction, read_state
+
+# Loaded when they are first needed: a command that records one outcome needs neither.
+if TYPE_CHECKING:
+    import asyncio
+
+    from sqlalchemy import Connection
+
+    from meruit.store.driver import DriverConnection
 
 MAX_GROUP = 256
 """Callers that share one transaction."""
@@ -64,9 +69,29 @@ class CommitNotice(msgspec.Struct, frozen=True):
 class _QueuedWrite(msgspec.Struct, frozen=True):
     write: Write[Any]
     # Any: each caller waits for an answer of its own kind.
-    answer: "Future[Any] | asyncio.Future[Any]"
-    loop: asyncio.AbstractEventLoop | None
+    answer: "_Answer | asyncio.Future[Any]"
+    loop: "asyncio.AbstractEventLoop | None"
     sign_now: bool
+
+
+class _Answer:
+    """What a thread waits for that has no event loop."""
+
+    def __init__(self) -> None:
+        self.given = threading.Event()
+        self.result: Any = None
+
+    def give(self, result: Any) -> None:
+        """Wake the thread."""
+        self.result = result
+        self.given.set()
+
+    def wait(self) -> Any:
+        """The result; raises it where it is an exception."""
+        self.given.wait()
+        if isinstance(self.result, BaseException):
+            raise self.result
+        return self.result
 
 
 class Recorder:
@@ -118,7 +143,7 @@ class Recorder:
         """Why nothing is written or signed; None while it is."""
         return self._refusal or self._blocked
 
-    def _check_own_key(self, connection: Connection) -> None:
+    def _check_own_key(self, connection: "Connection | DriverConnection") -> None:
         """Refuse to sign once another process has retired the key of this one; raises KeyNotAdmitted."""
         chain = read_key_chain(connection, self._signer.name)
         if not chain.is_in_force(self._signer.vkey) and chain.was_in_force(self._signer.vkey):
@@ -130,12 +155,15 @@ class Recorder:
 
     def write(self, write: Write[T], *, sign_now: bool = False) -> T:
         """Write, and wait until it is durable."""
-        answer: Future[T] = Future()
+        answer = _Answer()
         self._put(_QueuedWrite(write=write, answer=answer, loop=None, sign_now=sign_now))
-        return answer.result()
+        given: T = answer.wait()
+        return given
 
     async def record(self, write: Write[T], *, sign_now: bool = False) -> T:
         """Write, and wait without holding up the event loop."""
+        import asyncio
+
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
         self._put(_QueuedWrite(write=write, answer=answer, loop=loop, sign_now=sign_now))
@@ -144,7 +172,7 @@ class Recorder:
             loop.call_soon(self._gather, loop, 0, 0)
         return await answer
 
-    def _gather(self, loop: asyncio.AbstractEventLoop, seen: int, quiet: int) -> None:
+    def _gather(self, loop: "asyncio.AbstractEventLoop", seen: int, quiet: int) -> None:
         """Let the callers of an event loop come together: they are written once no more of them come."""
         waiting = len(self._waiting)
         quiet = quiet + 1 if waiting == seen else 0
@@ -205,7 +233,7 @@ class Recorder:
 
     def _commit_group(self, group: Sequence[_QueuedWrite]) -> list[Any]:
         now = self._clock()
-        with translate_driver_errors(self._database.location), self._database.writer.begin() as connection:
+        with self._database.writing() as connection:
             state = read_state(connection)
             self._guard.follow(connection, state)
             moment = WriteMoment(to_micros(now), to_rfc3339(now))
@@ -227,9 +255,9 @@ class Recorder:
         """Answer each caller; those of one event loop are woken together."""
         by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Any, Any]]] = {}
         for one, answer in zip(group, answers, strict=True):
-            if one.loop is None:
-                _settle(one.answer, answer)
-            else:
+            if isinstance(one.answer, _Answer):
+                one.answer.give(answer)
+            elif one.loop is not None:
                 by_loop.setdefault(one.loop, []).append((one.answer, answer))
         for loop, several in by_loop.items():
             try:
@@ -241,15 +269,20 @@ class Recorder:
 
 def _refusal(problem: Exception) -> Exception:
     """The error for the caller whose part cannot be written."""
-    match problem:
-        case IntegrityError() if tables.EXACT_BALANCES in str(problem.orig):
-            return BalanceTooLarge("a balance would pass 2^62 millionths; settle what is owed, or use another account")
-        case IntegrityError():
-            return StoreError(f"it contradicts what is recorded already: {problem.orig}")
-        case DataError() | UnicodeError():
-            return StoreError("it holds text that no database keeps: a null character, or half a surrogate pair")
-        case _:
-            return problem
+    if isinstance(problem, UnicodeError) or _is_database_error(problem, "DataError"):
+        return StoreError("it holds text that no database keeps: a null character, or half a surrogate pair")
+    if not _is_database_error(problem, "IntegrityError"):
+        return problem
+    broken = str(getattr(problem, "orig", problem))
+    if tables.EXACT_BALANCES in broken:
+        return BalanceTooLarge("a balance would pass 2^62 millionths; settle what is owed, or use another account")
+    return StoreError(f"it contradicts what is recorded already: {broken}")
+
+
+def _is_database_error(problem: Exception, kind: str = "DBAPIError") -> bool:
+    """Whether it is an error of SQLAlchemy's of that kind: there is none where SQLAlchemy is not loaded."""
+    errors = sys.modules.get("sqlalchemy.exc")
+    return errors is not None and isinstance(problem, getattr(errors, kind))
 
 
 def _prefetch(group: Sequence[_QueuedWrite], writing: WriteTransaction) -> None:
@@ -269,10 +302,10 @@ def _run_write(write: Write[Any], writing: WriteTransaction) -> Any:
     mark = writing.mark()
     try:
         return write(writing)
-    except DBAPIError:
-        # The transaction itself is broken.
-        raise
-    except Exception as refusal:  # noqa: BLE001 - a mistake in one caller's part must not cost the others theirs
+    except Exception as refusal:
+        # A mistake in one caller's part must not cost the others theirs; a broken transaction does.
+        if _is_database_error(refusal):
+            raise
         writing.roll_back_to(mark)
         return refusal
 
@@ -282,8 +315,7 @@ def _settle_all(several: Sequence[tuple[Any, Any]]) -> None:
         _settle(future, answer)
 
 
-# Any: both kinds of future are settled alike, and share no base class.
-def _settle(future: Any, answer: Any) -> None:
+def _settle(future: "asyncio.Future[Any]", answer: Any) -> None:
     if future.cancelled():
         return
     if isinstance(answer, BaseException):

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
-from sqlalchemy import Connection, func, insert, select
 
 from meruit.errors import KeyNotAdmitted, MeruitError, StoreError
 from meruit.log.entries import KeyEntry
@@ -16,14 +16,16 @@ from meruit.log.key_chain import KeyChain, admit_key
 from meruit.log.merkle import Frontier
 from meruit.log.note import SigningKey
 from meruit.model.time import to_micros
-from meruit.store import tables
 from meruit.store.blobs import BlobStore
-from meruit.store.database import Database, translate_driver_errors
+from meruit.store.database import Database, fetch
 from meruit.store.key_admission import insert_key, read_key_chain
 from meruit.store.location import KEY_FILE, Location
 from meruit.store.migrate import open_database
 from meruit.store.recorder import Recorder
 from meruit.store.transaction import WriteTransaction, id_of
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 ENTROPY_BYTES = 4096
 """Asked of the system at a time; each question costs as much as a small record."""
@@ -162,13 +164,12 @@ class Store:
 
     def key_chain(self) -> KeyChain:
         """The keys that the log admits."""
-        with self.database.reading() as connection:
+        with self.database.asking() as connection:
             return read_key_chain(connection, self.signer.name)
 
-    def read_signing(self, connection: Connection) -> SigningState:
+    def read_signing(self, connection: "Connection") -> SigningState:
         """Whether this process may sign the log, also where another one has just retired its key."""
-        keys = select(func.count()).select_from(tables.log_keys).scalar_subquery()
-        count = int(connection.execute(select(keys).select_from(tables.log_state)).scalar_one())
+        ((count,),) = fetch(connection, _COUNT_KEYS)
         if self._chain is None or self._chain[0] != count:
             self._chain = count, read_key_chain(connection, self.signer.name)
         chain, blocked = self._chain[1], self.recorder.blocked_by
@@ -183,31 +184,26 @@ class Store:
         self.database.close()
 
 
+_COUNT_KEYS = "SELECT (SELECT count(*) FROM log_keys) FROM log_state"
+_ORIGIN = "SELECT origin FROM log_state"
+_NEW_LOG = (
+    "INSERT INTO log_state (id, origin, size, peaks, outcomes, events, checkpoint_at) VALUES (1, ?, 0, ?, 0, 0, 0)"
+)
+
+
 def _origin(database: Database, surroundings: ClockAndEntropy) -> str:
     """The log's own name, given once."""
-    with database.reading() as connection:
-        found = connection.execute(select(tables.log_state.c.origin)).scalar()
-    if found is not None:
-        return str(found)
-    with translate_driver_errors(database.location), database.writer.begin() as connection:
-        if database.location.kind == "postgresql":
-            connection.exec_driver_sql("LOCK TABLE log_state IN EXCLUSIVE MODE")
-        found = connection.execute(select(tables.log_state.c.origin)).scalar()
-        if found is None:
-            found = f"meruit-{surroundings.entropy(8).hex()}"
-            connection.execute(
-                insert(tables.log_state),
-                {
-                    "id": 1,
-                    "origin": found,
-                    "size": 0,
-                    "peaks": Frontier(0, ()).to_bytes(),
-                    "outcomes": 0,
-                    "events": 0,
-                    "checkpoint_at": 0,
-                },
-            )
-    return str(found)
+    with database.asking() as connection:
+        found = connection.fetch(_ORIGIN)
+    if not found:
+        with database.writing() as writing:
+            if writing.style == "postgresql":
+                writing.run("LOCK TABLE log_state IN EXCLUSIVE MODE")
+            found = writing.fetch(_ORIGIN)
+            if not found:
+                found = [(f"meruit-{surroundings.entropy(8).hex()}",)]
+                writing.run(_NEW_LOG, found[0][0], Frontier(0, ()).to_bytes())
+    return str(found[0][0])
 
 
 def _refuse_lost_key(database: Database) -> None:
@@ -215,8 +211,8 @@ def _refuse_lost_key(database: Database) -> None:
     location = database.location
     if location.kind == "postgresql" or (location.folder / KEY_FILE).exists():
         return
-    with database.reading() as connection:
-        has_keys = connection.execute(select(tables.log_keys.c.vkey).limit(1)).first() is not None
+    with database.asking() as connection:
+        has_keys = bool(connection.fetch("SELECT vkey FROM log_keys LIMIT 1"))
     # Asked again: another process that opens the new store writes the file first, and then the log's first key.
     if has_keys and not (location.folder / KEY_FILE).exists():
         raise StoreError(
@@ -250,7 +246,7 @@ def _signing_key(file: Path, origin: str, surroundings: ClockAndEntropy) -> Sign
 
 def _admit_first(writing: WriteTransaction, vkey: str) -> None:
     """Admit the first key of an empty log; later keys need one that is in force."""
-    if not writing.read(select(tables.log_leaves.c.seq).limit(1)):
+    if not writing.fetch("SELECT seq FROM log_leaves LIMIT 1"):
         insert_key(writing, KeyEntry(writing.now.written, vkey))
 
 

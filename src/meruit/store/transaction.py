@@ -5,23 +5,25 @@ from enum import StrEnum
 from functools import lru_cache
 from itertools import chain
 from operator import add, itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from sqlalchemy import Connection, Select, Table, Update
-from sqlalchemy.sql.dml import Delete
 
 from meruit.errors import RecordTampered
 from meruit.log.entries import Entry, entry_bytes
 from meruit.log.merkle import Frontier, leaf_hash, new_full_tiles
 from meruit.log.note import Checkpoint, SigningKey
 from meruit.model.events import EventType
-from meruit.store import tables
-from meruit.store.database import in_style
+from meruit.store.driver import DriverConnection
+from meruit.store.layout import COLUMNS, KEY_SIZES
 from meruit.store.log_tiles import Tiles
 from meruit.store.lru import LruCache
 from meruit.store.rows import RowCache, RowKey, Rows
 from meruit.store.sequences import SequenceMemory
+
+if TYPE_CHECKING:
+    from sqlalchemy import Select, Table, Update
+    from sqlalchemy.sql.dml import Delete
 
 CHECKPOINT_EVERY_MICROS = 1_000_000
 CHANCE_BYTES = 10
@@ -67,7 +69,7 @@ class MergeRule(StrEnum):
 
 
 class _Mark(msgspec.Struct, frozen=True):
-    rows: dict[Table, int]
+    rows: dict[str, int]
     merges: int
     blobs: int
     changes: int
@@ -104,7 +106,7 @@ class WriteTransaction:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: DriverConnection,
         state: LogState,
         now: WriteMoment,
         entropy: Callable[[int], bytes],
@@ -119,13 +121,14 @@ class WriteTransaction:
         self._connection = connection
         self._state = state
         self._sequences = sequences
-        self._rows: dict[Table, list[tuple[Any, ...]]] = {}
-        self._merges: list[tuple[Table, MergeRule, tuple[Any, ...]]] = []
+        self._rows: dict[str, list[tuple[Any, ...]]] = {}
+        """By the name of their table."""
+        self._merges: list[tuple[str, MergeRule, tuple[Any, ...]]] = []
         self._blobs: list[Blob] = []
         self._changes: list[tuple[Update | Delete | str, dict[str, Any] | tuple[Any, ...], RowKey | None]] = []
         self._many_changes: list[tuple[str, Sequence[tuple[Any, ...]]]] = []
         self._hashes: list[bytes] = []
-        self._leaves = self._rows.setdefault(tables.log_leaves, [])
+        self._leaves = self._rows.setdefault("log_leaves", [])
 
     @property
     def log_frontier(self) -> Frontier:
@@ -141,40 +144,33 @@ class WriteTransaction:
         """The stored hashes of the log."""
         return Tiles(self._connection)
 
-    def read(self, query: Select[Any]) -> Sequence[Any]:
+    def read(self, query: "Select[Any]") -> Sequence[Any]:
         """Rows as this transaction found them; what it has gathered itself is not among them yet."""
         return self._connection.execute(query).all()
 
     def ask(self, statement: str, *values: Any) -> Sequence[Any]:
         """The same for what every contract asks, as text: building a query costs more than answering it."""
-        return self._connection.exec_driver_sql(in_style(statement, self._connection), values).all()
+        return self._connection.ask(statement, *values)
 
     def fetch(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        """The same as plain tuples: for what every submission asks, where naming the columns costs most of it."""
-        cursor = self._connection.connection.cursor()
-        try:
-            cursor.execute(in_style(statement, self._connection), values)
-            return [*cursor.fetchall()]
-        except Exception:  # noqa: BLE001 - asked again, so that the driver's error is translated as all others are
-            return [tuple(row) for row in self.ask(statement, *values)]
-        finally:
-            cursor.close()
+        """The same as plain tuples, past SQLAlchemy: naming the columns costs most of a small question."""
+        return self._connection.fetch(statement, *values)
 
-    def insert(self, table: Table, /, **row: Any) -> None:
+    def insert(self, table: "Table", /, **row: Any) -> None:
         """Add a row with all its columns."""
-        self._rows.setdefault(table, []).append(_values_in_order(table, row))
+        self._rows.setdefault(table.name, []).append(_values_in_order(table.name, row))
 
-    def insert_all(self, table: Table, columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
+    def insert_all(self, table: "Table", columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
         """Add many rows at once; `columns` are all of the table's, in its order."""
-        if [*columns] != [column.name for column in table.columns]:
-            raise TypeError(f"the columns of {table.name} are {[column.name for column in table.columns]}")
-        self._rows.setdefault(table, []).extend(rows)
+        if (*columns,) != COLUMNS[table.name]:
+            raise TypeError(f"the columns of {table.name} are {COLUMNS[table.name]}")
+        self._rows.setdefault(table.name, []).extend(rows)
 
-    def merge(self, table: Table, how: MergeRule, /, **row: Any) -> None:
+    def merge(self, table: "Table", how: MergeRule, /, **row: Any) -> None:
         """Add a row that may be there already; each table is merged in one way."""
-        self._merges.append((table, how, _values_in_order(table, row)))
+        self._merges.append((table.name, how, _values_in_order(table.name, row)))
 
-    def change(self, statement: Update | Delete, **parameters: Any) -> None:
+    def change(self, statement: "Update | Delete", **parameters: Any) -> None:
         """An update or delete, done after every insert; bind parameters of one statement share its execution."""
         self._changes.append((statement, parameters, None))
 
@@ -267,13 +263,13 @@ class WriteTransaction:
         self.events += 1
         written = msgspec.json.encode(data)
         event = (self.events, tenant, self.new_id("evt"), str(kind), subject, idempotency_key, self.now.micros, written)
-        self._rows.setdefault(tables.events, []).append(event)
+        self._rows.setdefault("events", []).append(event)
         return self.events
 
     # Any: columns of several types.
     def emitted(self) -> Sequence[tuple[Any, ...]]:
         """The events that were gathered, as rows of the outbox."""
-        return self._rows.get(tables.events, ())
+        return self._rows.get("events", ())
 
     def mark(self) -> _Mark:
         """Where a caller's part begins."""
@@ -304,10 +300,10 @@ class WriteTransaction:
         self.row_cache.roll_back_to(mark.row_cache)
 
     # Any: columns of several types.
-    def rows_since(self, mark: _Mark, table: Table) -> list[dict[str, Any]]:
+    def rows_since(self, mark: _Mark, table: "Table") -> list[dict[str, Any]]:
         """The rows of a table that were gathered since a mark, by the names of their columns."""
-        names = [column.name for column in table.columns]
-        return [dict(zip(names, row, strict=True)) for row in self._rows.get(table, [])[mark.rows.get(table, 0) :]]
+        rows = self._rows.get(table.name, [])[mark.rows.get(table.name, 0) :]
+        return [dict(zip(COLUMNS[table.name], row, strict=True)) for row in rows]
 
     def flush(self, signer: SigningKey, *, sign_now: bool = False) -> Frontier:
         """Write all that was gathered, the log's new state last."""
@@ -318,27 +314,26 @@ class WriteTransaction:
         self._write_changes()
         return self._write_state(signer, sign_now=sign_now)
 
-    def _insert(self, table: Table, rows: list[tuple[Any, ...]], suffix: str = "") -> None:
-        style = self._connection.dialect.name
-        if style == "sqlite" and len(rows) > MAX_ROWS:
+    def _insert(self, table: str, rows: list[tuple[Any, ...]], suffix: str = "") -> None:
+        if self._connection.style == "sqlite" and len(rows) > MAX_ROWS:
             # SQLite binds row by row faster than it reads a statement of thousands of parameters.
             empty = _empty_columns(rows)
             if empty:
                 rows = [*map(itemgetter(*[place for place in range(len(rows[0])) if place not in empty]), rows)]
-            self._connection.exec_driver_sql(_sparse_insert_text(table, empty) + suffix, rows)
+            self._connection.run_all(_sparse_insert_text(table, empty) + suffix, rows)
             return
         done = 0
         while done < len(rows):
             count = min(len(rows) - done, MAX_ROWS)
-            values = tuple(chain.from_iterable(rows[done : done + count]))
-            self._connection.exec_driver_sql(_insert_text(table, count, style) + suffix, values)
+            values = chain.from_iterable(rows[done : done + count])
+            self._connection.run(_insert_text(table, count) + suffix, *values)
             done += count
 
     def _write_merges(self) -> None:
         """One row for a key and group: a statement may not meet a row twice."""
-        merged: dict[tuple[Table, MergeRule], dict[tuple[Any, ...], tuple[Any, ...]]] = {}
+        merged: dict[tuple[str, MergeRule], dict[tuple[Any, ...], tuple[Any, ...]]] = {}
         for table, how, values in self._merges:
-            size = len(table.primary_key.columns)
+            size = KEY_SIZES[table]
             key, rest = values[:size], values[size:]
             rows = merged.setdefault((table, how), {})
             before = rows.get(key)
@@ -360,9 +355,7 @@ class WriteTransaction:
             row = counted.setdefault((blob.tenant, blob.address), [blob.size, 0, blob.content])
             row[1] += 1
         rows = [(*key, *row) for key, row in counted.items()]
-        self._insert(
-            tables.blobs, rows, " ON CONFLICT (tenant, address) DO UPDATE SET refs = blobs.refs + excluded.refs"
-        )
+        self._insert("blobs", rows, " ON CONFLICT (tenant, address) DO UPDATE SET refs = blobs.refs + excluded.refs")
 
     def _write_changes(self) -> None:
         # Any: bind parameters are a mapping for a statement of SQLAlchemy's, and a tuple for text.
@@ -373,10 +366,10 @@ class WriteTransaction:
                 continue
             grouped.setdefault(id(statement), (statement, []))[1].append(parameters)
         for text, rows in self._many_changes:
-            self._connection.exec_driver_sql(in_style(text, self._connection), [*rows])
+            self._connection.run_all(text, rows)
         for statement, several in grouped.values():
             if isinstance(statement, str):
-                self._connection.exec_driver_sql(in_style(statement, self._connection), several)
+                self._connection.run_all(statement, several)
             else:
                 self._connection.execute(statement, several if several != [{}] else None)
 
@@ -388,19 +381,19 @@ class WriteTransaction:
         if due or sign_now:
             checkpoint_at = self.now.micros
             note = signer.sign(Checkpoint(self._state.origin, frontier.size, frontier.root()).text())
-            self._insert(tables.checkpoints, [(frontier.size, note, checkpoint_at)], " ON CONFLICT (size) DO NOTHING")
+            self._insert("checkpoints", [(frontier.size, note, checkpoint_at)], " ON CONFLICT (size) DO NOTHING")
         if (frontier, self.outcomes, self.events, checkpoint_at) != (
             *(old, self._state.outcomes, self._state.events, self._state.checkpoint_at),
         ):
             new = (frontier.size, frontier.to_bytes(), self.outcomes, self.events, checkpoint_at)
-            self._connection.exec_driver_sql(in_style(_NEW_STATE, self._connection), new)
+            self._connection.run(_NEW_STATE, *new)
         return frontier
 
     def _write_tiles(self, old_size: int, new_size: int) -> None:
         tiles = Tiles(self._connection)
         for level, seq in new_full_tiles(old_size, new_size):
             # This transaction's own leaves and lower tiles are all written by now.
-            self._insert(tables.log_tiles, [(level, seq, tiles.tile_root(level, seq))])
+            self._insert("log_tiles", [(level, seq, tiles.tile_root(level, seq))])
 
 
 _CONTRACT_ENTRIES = Rows[int]("contract_entries")
@@ -413,29 +406,25 @@ _LAST_OF_CONTRACTS = "SELECT contract_id, max(contract_seq) FROM log_leaves WHER
 _NEW_STATE = "UPDATE log_state SET size = ?, peaks = ?, outcomes = ?, events = ?, checkpoint_at = ? WHERE id = 1"
 
 
-def _values_in_order(table: Table, row: Mapping[str, Any]) -> tuple[Any, ...]:
+def _values_in_order(table: str, row: Mapping[str, Any]) -> tuple[Any, ...]:
     """The values of a row in the order of the columns; raises where one is missing or has no column."""
-    count, in_order = _column_getter(table)
-    if len(row) != count:
-        names = {column.name for column in table.columns}
-        raise TypeError(f"a row of {table.name} lacks or adds columns: {sorted(names ^ row.keys())}")
+    columns, in_order = _column_getter(table)
+    if len(row) != len(columns):
+        raise TypeError(f"a row of {table} lacks or adds columns: {sorted({*columns} ^ row.keys())}")
     return in_order(row)
 
 
 @lru_cache(maxsize=64)
-def _column_getter(table: Table) -> tuple[int, Callable[[Mapping[str, Any]], tuple[Any, ...]]]:
-    names = [column.name for column in table.columns]
-    return len(names), itemgetter(*names)
+def _column_getter(table: str) -> tuple[tuple[str, ...], Callable[[Mapping[str, Any]], tuple[Any, ...]]]:
+    return COLUMNS[table], itemgetter(*COLUMNS[table])
 
 
 @lru_cache(maxsize=2048)
-def _insert_text(table: Table, count: int, dialect: str) -> str:
+def _insert_text(table: str, count: int) -> str:
     """One statement for several rows: the driver is called once, and lets other threads run once."""
-    names = [column.name for column in table.columns]
-    mark = "?" if dialect == "sqlite" else "%s"
-    row = f"({', '.join([mark] * len(names))})"
+    row = f"({', '.join('?' * len(COLUMNS[table]))})"
     # Names of our own tables; values are bound.
-    return f"INSERT INTO {table.name} ({', '.join(names)}) VALUES {', '.join([row] * count)}"  # noqa: S608
+    return f"INSERT INTO {table} ({', '.join(COLUMNS[table])}) VALUES {', '.join([row] * count)}"  # noqa: S608
 
 
 def _empty_columns(rows: Sequence[tuple[Any, ...]]) -> frozenset[int]:
@@ -450,29 +439,28 @@ def _empty_columns(rows: Sequence[tuple[Any, ...]]) -> frozenset[int]:
 
 
 @lru_cache(maxsize=256)
-def _sparse_insert_text(table: Table, empty: frozenset[int]) -> str:
+def _sparse_insert_text(table: str, empty: frozenset[int]) -> str:
     """The statement for one row on SQLite, where some columns are not bound."""
-    names = [column.name for column in table.columns]
-    values = ["NULL" if place in empty else "?" for place in range(len(names))]
-    return f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({', '.join(values)})"  # noqa: S608 - as above
+    values = ["NULL" if place in empty else "?" for place in range(len(COLUMNS[table]))]
+    return f"INSERT INTO {table} ({', '.join(COLUMNS[table])}) VALUES ({', '.join(values)})"  # noqa: S608 - as above
 
 
 @lru_cache(maxsize=64)
-def _on_conflict(table: Table, how: MergeRule) -> str:
-    key = ", ".join(column.name for column in table.primary_key.columns)
-    names = [column.name for column in table.columns if not column.primary_key]
+def _on_conflict(table: str, how: MergeRule) -> str:
+    names, size = COLUMNS[table], KEY_SIZES[table]
+    key = ", ".join(names[:size])
     if how is MergeRule.KEPT:
         return f" ON CONFLICT ({key}) DO NOTHING"
-    stands = f"{table.name}.{{0}} + " if how is MergeRule.ADDED else ""
-    changes = ", ".join(f"{name} = {stands.format(name)}excluded.{name}" for name in names)
+    stands = f"{table}.{{0}} + " if how is MergeRule.ADDED else ""
+    changes = ", ".join(f"{name} = {stands.format(name)}excluded.{name}" for name in names[size:])
     return f" ON CONFLICT ({key}) DO UPDATE SET {changes}"
 
 
-def read_state(connection: Connection) -> LogState:
+def read_state(connection: DriverConnection) -> LogState:
     """The log as it stands, locked until the transaction ends."""
     # SQLite knows no such lock and needs none: its writer is alone from the start.
-    locked = _STATE if connection.dialect.name == "sqlite" else f"{_STATE} FOR UPDATE"
-    origin, size, peaks, outcomes, events, checkpoint_at = connection.exec_driver_sql(locked).one()
+    locked = _STATE if connection.style == "sqlite" else f"{_STATE} FOR UPDATE"
+    ((origin, size, peaks, outcomes, events, checkpoint_at),) = connection.fetch(locked)
     return LogState(
         origin=origin,
         frontier=Frontier.from_bytes(size, peaks),

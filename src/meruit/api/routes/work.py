@@ -46,13 +46,13 @@ from meruit.model.contract import (
     MAX_FINDING_CODE,
     MAX_FINDINGS,
     MAX_TEXT,
-    MIN_CANARY,
     AgentWork,
     BonusOnFailure,
     CapSplit,
     LatencyFrom,
     SettleWhen,
 )
+from meruit.model.limits import MIN_CANARY
 from meruit.model.outcome import MAX_LABEL
 from meruit.model.record import Record
 from meruit.store.idempotency import IdempotentReplay, IdempotentRequest

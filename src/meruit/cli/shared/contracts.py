@@ -31,10 +31,9 @@ from meruit.contracts.records import to_contract_view as view
 from meruit.contracts.transitions import VoidContract
 from meruit.documents.csv_table import Cell
 from meruit.errors import MeruitError
-from meruit.model.access import Scope
+from meruit.model.access import TENANT, Scope
 from meruit.model.outcome import MAX_LABEL
 from meruit.outcomes.service import Registrar
-from meruit.store.keys import TENANT
 from meruit.store.paging import ListPage, fill_page, iterate_pages
 from meruit.store.recorder import Write
 from meruit.store.store import Store

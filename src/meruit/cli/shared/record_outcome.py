@@ -7,10 +7,10 @@ from meruit.app import open_store
 from meruit.cli.terminal import StoreAddress, note
 from meruit.config import location_of
 from meruit.errors import MeruitError
+from meruit.model.access import TENANT
 from meruit.model.outcome import Labels
 from meruit.model.verdict import VerificationResult
 from meruit.outcomes.service import Registrar, Submission
-from meruit.store.keys import TENANT
 from meruit.verify.catalogue import CompiledCriteria
 from meruit.verify.engine import VerificationEngine
 

@@ -3,19 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
-
-from sqlalchemy import Connection, bindparam, update
+from typing import TYPE_CHECKING, Any
 
 from meruit.errors import EvidenceDamaged, StoreError
 from meruit.log.entries import VersionSegmentEntry
 from meruit.outcomes.segment import OpenVersions, SegmentDraft, open_versions
 from meruit.store import tables
 from meruit.store.blobs import in_database
-from meruit.store.database import in_style
+from meruit.store.database import fetch
 from meruit.store.lru import LruCache
 from meruit.store.rows import Rows
 from meruit.store.transaction import WriteTransaction
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 MAX_OPEN = 8
 """Segments that a reader keeps open."""
@@ -42,7 +43,7 @@ _GATHERED = Rows[GatheredSegment]("version_segment")
 class SegmentReader:
     """Reads results of one tenant, wherever they are kept; segments stay open while they are read."""
 
-    def __init__(self, connection: Connection, tenant: str) -> None:
+    def __init__(self, connection: "Connection", tenant: str) -> None:
         self._connection, self._tenant = connection, tenant
         self._open = LruCache[int, OpenVersions](MAX_OPEN)
 
@@ -56,8 +57,7 @@ class SegmentReader:
         return self._open.get_or_make(leaf, lambda: open_versions(self._blob(leaf)))
 
     def _blob(self, leaf: int) -> bytes:
-        asked = in_style(_SEGMENT, self._connection)
-        return checked_blob(leaf, self._connection.exec_driver_sql(asked, (self._tenant, leaf)).all())[1]
+        return checked_blob(leaf, fetch(self._connection, _SEGMENT, self._tenant, leaf))[1]
 
 
 def checked_blob(leaf: int, found: Sequence[Any]) -> tuple[str, bytes]:
@@ -90,7 +90,7 @@ def rewrite_segment(writing: WriteTransaction, tenant: str, before: GatheredSegm
     """Put another blob in place of a segment's; its entry in the log stays."""
     part = in_database(blob)
     writing.keep(part.blob(tenant))
-    writing.change(_MOVE, of_tenant=tenant, of_leaf=before.leaf, new_address=part.address)
+    writing.rewrite(_MOVE, part.address, tenant, before.leaf)
     after = GatheredSegment(before.leaf, part.address, blob, before.outcomes)
     _GATHERED.put(writing, after, tenant, before.leaf)
 
@@ -135,11 +135,4 @@ def write_segment(
 
 
 _PLACES = "SELECT leaf, place FROM verdicts WHERE tenant = ? AND outcome_id = ? AND place IS NOT NULL"
-_MOVE = (
-    update(tables.verdict_segments)
-    .where(
-        tables.verdict_segments.c.tenant == bindparam("of_tenant"),
-        tables.verdict_segments.c.leaf == bindparam("of_leaf"),
-    )
-    .values(address=bindparam("new_address"))
-)
+_MOVE = "UPDATE verdict_segments SET address = ? WHERE tenant = ? AND leaf = ?"

@@ -1,9 +1,8 @@
 """Writing what was decided: outcomes and later versions of their verdicts, each with its entries in the audit log."""
 
-from typing import Self
+from typing import NamedTuple, Self
 
 import msgspec
-from sqlalchemy import bindparam, select, update
 
 from meruit.errors import StoreError
 from meruit.governance.records import OutputAttempt, VerifiedWork, compare_verified, record_attempt
@@ -214,6 +213,21 @@ class _NewVersion(msgspec.Struct, frozen=True):
     reason: str
 
 
+class _Standing(NamedTuple):
+    """What a later version of an outcome follows."""
+
+    id: str
+    contract_id: str
+    version: int
+    evidence_leaf: int
+    input_address: str | None
+
+
+_STANDING = (
+    "SELECT id, contract_id, version, evidence_leaf, input_address FROM outcomes WHERE tenant = ? AND id IN ({marks})"
+)
+
+
 class RecordAll(msgspec.Struct, frozen=True):
     """Outcomes that become durable together."""
 
@@ -248,11 +262,8 @@ def commit_criteria(writing: WriteTransaction, tenant: str, body: bytes, digest:
         raise StoreError("a result that was judged by no criteria cannot be recorded")
     index = _CRITERIA_LEAVES.get(writing, tenant, digest)
     if index is None:
-        query = select(tables.criteria.c.leaf).where(
-            tables.criteria.c.tenant == tenant, tables.criteria.c.digest == digest
-        )
-        rows = writing.read(query)
-        index = rows[0].leaf if rows else None
+        rows = writing.fetch("SELECT leaf FROM criteria WHERE tenant = ? AND digest = ?", tenant, digest)
+        index = rows[0][0] if rows else None
         if index is None:
             index = writing.append(CriteriaEntry(writing.now.written, tenant, digest), tenant)
             writing.insert(
@@ -281,11 +292,8 @@ class AddVersions(msgspec.Struct, frozen=True):
         Raises RecordTampered for work that was measured again, and is not what the log commits to.
         """
         wanted = [version.outcome_id for version in self.versions]
-        query = select(
-            *(tables.outcomes.c.id, tables.outcomes.c.contract_id),
-            *(tables.outcomes.c.version, tables.outcomes.c.evidence_leaf, tables.outcomes.c.input_address),
-        ).where(tables.outcomes.c.tenant == self.tenant, tables.outcomes.c.id.in_(wanted))
-        found = {row.id: row for row in writing.read(query)}
+        asked = _STANDING.format(marks=", ".join("?" * len(wanted)))
+        found = {row[0]: _Standing(*row) for row in writing.fetch(asked, self.tenant, *wanted)} if wanted else {}
         writing.look_up_contracts(self.tenant, (row.contract_id for row in found.values()))
         recorded: list[RecordedVersion] = []
         for new in self.versions:
@@ -318,15 +326,10 @@ class AddVersions(msgspec.Struct, frozen=True):
 
 
 def _emit_rescored(writing: WriteTransaction, tenant: str, version: _NewVersion, result: VerificationResult) -> None:
-    writing.change(
+    writing.rewrite(
         _LATEST,
-        of_tenant=tenant,
-        of_id=version.outcome_id,
-        new_version=version.version,
-        new_verdict=result.verdict.value,
-        new_success=int(result.success),
-        new_score=result.score,
-        new_digest=version.criteria_digest,
+        *(version.version, result.verdict.value, int(result.success), result.score, version.criteria_digest),
+        *(tenant, version.outcome_id),
     )
     writing.emit(
         *(tenant, EventType.OUTCOME_RESCORED, version.contract_id, f"{version.outcome_id}:{version.version}"),
@@ -343,15 +346,8 @@ def _emit_rescored(writing: WriteTransaction, tenant: str, version: _NewVersion,
 
 
 _LATEST = (
-    update(tables.outcomes)
-    .where(tables.outcomes.c.tenant == bindparam("of_tenant"), tables.outcomes.c.id == bindparam("of_id"))
-    .values(
-        version=bindparam("new_version"),
-        verdict=bindparam("new_verdict"),
-        success=bindparam("new_success"),
-        score=bindparam("new_score"),
-        criteria_digest=bindparam("new_digest"),
-    )
+    "UPDATE outcomes SET version = ?, verdict = ?, success = ?, score = ?, criteria_digest = ? "
+    "WHERE tenant = ? AND id = ?"
 )
 
 

@@ -2,7 +2,7 @@
 
 from sqlalchemy import BigInteger, CheckConstraint, Column, Index, Integer, LargeBinary, String, Table, Text, text
 
-from meruit.store.tables.base import SEQ, metadata
+from meruit.store.schema.base import SEQ, metadata
 
 works = Table(
     "works",

@@ -2,7 +2,7 @@
 
 from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, String, Table, Text
 
-from meruit.store.tables.base import SEQ, metadata
+from meruit.store.schema.base import SEQ, metadata
 
 log_state = Table(
     "log_state",

@@ -1,11 +1,12 @@
-"""The tables. Tenant first in every key; moments are whole microseconds; text and bytes as they are.
+"""The tables as SQLAlchemy makes them; queries name them through `meruit.store.tables`.
 
-One file for each capability, one MetaData: migrations and tests see all tables here.
+Tenant first in every key; moments are whole microseconds; text and bytes as they are. One file for each capability, one
+MetaData: migrations and tests see all tables here.
 """
 
-from meruit.store.tables.base import metadata
-from meruit.store.tables.benchmarks import benchmark_runs, benchmarks, criterion_runs, task_runs
-from meruit.store.tables.contracts import (
+from meruit.store.schema.base import metadata
+from meruit.store.schema.benchmarks import benchmark_runs, benchmarks, criterion_runs, task_runs
+from meruit.store.schema.contracts import (
     EXACT_BALANCES,
     IS_PARTY,
     balances,
@@ -16,7 +17,7 @@ from meruit.store.tables.contracts import (
     transfers,
     works,
 )
-from meruit.store.tables.evaluations import (
+from meruit.store.schema.evaluations import (
     dataset_chunks,
     datasets,
     evaluation_cases,
@@ -24,9 +25,9 @@ from meruit.store.tables.evaluations import (
     evaluation_segments,
     evaluations,
 )
-from meruit.store.tables.events import cursors, deliveries, events, leases, webhooks
-from meruit.store.tables.gate import agent_runs, agent_steps, submissions, workers
-from meruit.store.tables.governance import (
+from meruit.store.schema.events import cursors, deliveries, events, leases, webhooks
+from meruit.store.schema.gate import agent_runs, agent_steps, submissions, workers
+from meruit.store.schema.governance import (
     agent_histories,
     agent_tries,
     dealings,
@@ -35,12 +36,12 @@ from meruit.store.tables.governance import (
     output_sketches,
     try_sketches,
 )
-from meruit.store.tables.judges import judge_calibrations, judge_calls, judge_tokens, judge_votes
-from meruit.store.tables.log import checkpoints, log_keys, log_leaves, log_state, log_tiles
-from meruit.store.tables.outcomes import criteria, criteria_names, outcomes, verdict_segments, verdicts
-from meruit.store.tables.review import review_draws, review_labels, reviews
-from meruit.store.tables.service import blobs, idempotency, key_use, keys, sessions
-from meruit.store.tables.usage import (
+from meruit.store.schema.judges import judge_calibrations, judge_calls, judge_tokens, judge_votes
+from meruit.store.schema.log import checkpoints, log_keys, log_leaves, log_state, log_tiles
+from meruit.store.schema.outcomes import criteria, criteria_names, outcomes, verdict_segments, verdicts
+from meruit.store.schema.review import review_draws, review_labels, reviews
+from meruit.store.schema.service import blobs, idempotency, key_use, keys, sessions
+from meruit.store.schema.usage import (
     usage_account_totals,
     usage_accounts,
     usage_calls,

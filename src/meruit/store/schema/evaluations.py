@@ -2,7 +2,7 @@
 
 from sqlalchemy import BigInteger, Column, Float, Index, Integer, LargeBinary, String, Table, Text
 
-from meruit.store.tables.base import metadata
+from meruit.store.schema.base import metadata
 
 evaluations = Table(
     "evaluations",
