@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,13 +11,22 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from sqlalchemy import select, update
 from tests.benchmarks.benching import create_one, find_row
 
 from meruit.app import build_benchmarks, build_environments
 from meruit.benchmarks.evidence import format_axis
 from meruit.benchmarks.service import Benchmarks, TaskRunStart
 from meruit.config import Settings
-from meruit.errors import AddressFault, InvalidAddress, MeruitError, TaskRunStateError, UnknownPlayground, Unreachable
+from meruit.errors import (
+    AddressFault,
+    InvalidAddress,
+    MeruitError,
+    RecordTampered,
+    TaskRunStateError,
+    UnknownPlayground,
+    Unreachable,
+)
 from meruit.model.access import Scope
 from meruit.model.criterion import Assertion
 from meruit.model.environment import SourceKind
@@ -29,6 +38,7 @@ from meruit.playground.events import read_acts
 from meruit.playground.host import Host
 from meruit.playground.state import PlaygroundState
 from meruit.registry import Check, checks
+from meruit.store import tables
 from meruit.store.store import Store
 
 MESSAGE = b"MSH|^~\\&|CLINIC||SCHEDAPP||20260303120000||SIU^S13|1|P|2.5.1\rSCH|10345\rPID|1||483671^^^GHH^MR\r"
@@ -614,6 +624,39 @@ def test_a_reread_counts_later_changes_and_says_so(
         # What was done after the run ended is not among its acts.
         assert metadata[ACTS_KEY]["acts"] == []
         assert datetime.fromisoformat(done["reread"]["at"]) >= (run.ended_at or datetime.max.replace(tzinfo=UTC))
+
+    charted(story)
+
+
+def swap_evidence(here: Playing, part: str, ids: Sequence[str | None], *, salts: bool) -> None:
+    """Let each outcome refer to what the other one has, as a writer of the database can."""
+    outcomes = tables.outcomes
+    names = [f"{part}_address", *([f"{part}_salt"] if salts else [])]
+    with here.benchmarks.store.database.writer.begin() as connection:
+        rows = [connection.execute(select(outcomes).where(outcomes.c.id == one)).one() for one in ids]
+        for one, other in zip(ids, reversed(rows), strict=True):
+            values = {name: getattr(other, name) for name in names}
+            connection.execute(update(outcomes).where(outcomes.c.id == one).values(**values))
+
+
+@pytest.mark.parametrize("salts", [False, True])
+@pytest.mark.parametrize("part", ["output", "metadata"])
+def test_nothing_is_reread_on_the_evidence_of_another_run(charted: Play, part: str, salts: bool) -> None:
+    async def story(here: Playing, chart: Chart) -> None:
+        chart.up = True
+        idle, busy = [await here.started(task(ON_CHART | QUICK, ON_PORTAL, sources=OWN)) for _ in range(2)]
+        all_done(here.state(busy.run))
+        chart.up = False
+        ids = [(await here.benchmarks.complete(here.scope, one.run.id)).outcome_id for one in (idle, busy)]
+        swap_evidence(here, part, ids, salts=salts)
+        chart.up = True
+        before = here.benchmarks.reader.run(here.scope, idle.run.id)
+        for reread in (True, False):
+            with pytest.raises(RecordTampered):
+                await here.benchmarks.recheck(here.tenant, idle.run.id, reread=reread)
+        assert here.benchmarks.reader.run(here.scope, idle.run.id) == before
+        swap_evidence(here, part, ids, salts=salts)
+        assert (await here.benchmarks.recheck(here.tenant, idle.run.id, reread=True)).verdict is Verdict.PARTIAL
 
     charted(story)
 

@@ -304,7 +304,8 @@ class AddVersions(msgspec.Struct, frozen=True):
             if row.input_address is None or ERASED.has(writing, self.tenant, new.outcome_id):
                 continue
             if new.is_measured:
-                measured = (new.result.input_digest or "", new.result.output_digest or "")
+                result = new.result
+                measured = (result.input_digest or "", result.output_digest or "", result.metadata_digest or "")
                 VersionBasis(new.expected, digests=measured).require_committed(writing, self.tenant, row.id)
             digest, index = commit_criteria(writing, self.tenant, self.criteria, new.result.criteria_digest)
             version = _NewVersion(
