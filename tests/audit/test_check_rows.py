@@ -139,6 +139,7 @@ def flipped(store: Store, table: Any, column: str) -> Any:
         *((tables.submissions, one, "submissions") for one in ("candidate", "said", "outcome", "counted", "salt")),
         *((tables.usage_runs, one, "usage_runs") for one in ("body", "salt", "status")),
         (tables.usage_observations, "body", "usage_runs"),
+        *((tables.usage_account_totals, one, "usage_account_totals") for one in ("runs", "tokens", "unattributed")),
         *((tables.evaluation_segments, one, "evaluation_segments") for one in ("address", "cases")),
         *((tables.evaluation_cases, one, "evaluation_segments") for one in ("verdict", "success", "outcome_id")),
         *((tables.reviews, one, "reviews") for one in ("terms", "cases", "evaluation_id")),

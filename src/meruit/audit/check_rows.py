@@ -6,7 +6,7 @@ from hashlib import sha256
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Table, func, select, tuple_
+from sqlalchemy import Connection, Table, case, func, select, true, tuple_
 
 from meruit.contracts.logged import LoggedContract, differing_fields, is_logged_run, read_logged_contract
 from meruit.contracts.postings import Parties, Posting
@@ -43,6 +43,7 @@ from meruit.log.entries import (
 )
 from meruit.log.segment import VersionEntry, segment_root, version_bytes
 from meruit.model.contract import parse_stored_work
+from meruit.model.usage import UsageCode
 from meruit.outcomes.records import result_from
 from meruit.outcomes.segment import open_versions
 from meruit.review.label import ReviewTerms, draws_digest, label_content
@@ -50,7 +51,7 @@ from meruit.store import tables
 from meruit.store.blobs import BlobStore
 from meruit.store.keys import differing_key_fields
 from meruit.usage.logged import RecordedUsage, find_usage_difference
-from meruit.usage.records import contract_of
+from meruit.usage.records import MAX_TOTAL_TOKENS, contract_of
 
 PAGE = 512
 """Rows of one slice."""
@@ -525,6 +526,28 @@ def _compare_balance(reading: Reading, row: Any, _: None) -> Iterator[str]:
     return _differing(micros=(int(micros), int(summed)))
 
 
+def _compare_account_total(reading: Reading, row: Any, _: None) -> Iterator[str]:
+    """A total is the sum of its runs; both are read by one statement, because runs may change meanwhile."""
+    totals, runs = tables.usage_account_totals, tables.usage_runs
+    key = [totals.c.tenant == row.tenant, totals.c.account == row.account, totals.c.status == row.status]
+    tokens = runs.c.last_input + runs.c.last_output
+    capped = case((tokens > MAX_TOTAL_TOKENS, MAX_TOTAL_TOKENS), else_=tokens)
+    summed = (
+        select(
+            func.count().label("runs"),
+            func.coalesce(func.sum(capped), 0).label("tokens"),
+            func.coalesce(func.sum(case((runs.c.code == UsageCode.UNATTRIBUTED, 1), else_=0)), 0).label("unattributed"),
+        )
+        .where(runs.c.tenant == row.tenant, runs.c.account == row.account, runs.c.status == row.status)
+        .subquery()
+    )
+    names = ("runs", "tokens", "unattributed")
+    columns = [of.c[name] for of in (totals, summed) for name in names]
+    query = select(*columns).select_from(totals.join(summed, true())).where(*key)
+    found = [int(value) for value in reading.connection.execute(query).one()]
+    return _differing(**dict(zip(names, zip(found[:3], found[3:], strict=True), strict=True)))
+
+
 def _compare_blob(reading: Reading, row: Any, _: None) -> Iterator[str]:
     problem = reading.blobs.find_damage(row.tenant, row.address, row.content, row.size)
     if problem is not None:
@@ -558,6 +581,7 @@ CHECKS = (
     RowCheck(tables.balances, _compare_balance),
     RowCheck(tables.submissions, _compare_submission, "leaf", (GateEntry,)),
     RowCheck(tables.usage_runs, _compare_usage),
+    RowCheck(tables.usage_account_totals, _compare_account_total),
     RowCheck(tables.evaluation_segments, _compare_segment, "leaf", (SegmentEntry,)),
     RowCheck(tables.reviews, _compare_review, "leaf", (ReviewEntry,)),
     RowCheck(tables.review_labels, _compare_label, "leaf", (LabelEntry,)),

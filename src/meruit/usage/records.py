@@ -28,12 +28,14 @@ from meruit.usage.store.record_observations import RecordObservations, RunObserv
 from meruit.usage.store.record_prices import RecordPrices
 from meruit.usage.store.record_runs import RecordRun, RecordRuns
 from meruit.usage.store.rows import (
+    MAX_TOTAL_TOKENS,
     find_run,
     load_run,
 )
 from meruit.usage.store.tampering import find_tampered_run
 
 __all__ = [
+    "MAX_TOTAL_TOKENS",
     "AccountTotal",
     "Acknowledge",
     "ObserveNow",
