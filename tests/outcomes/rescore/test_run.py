@@ -434,6 +434,14 @@ def test_numbers_of_their_own_are_judged_one_for_all(store: Store, monkeypatch: 
     assert len(made) == 3 + 3
 
 
+def test_a_few_of_a_segment_are_judged_as_all_are(store: Store) -> None:
+    ids = [put(store, {"text": "two words"}, labels=Labels(agent_id=f"a{number // 2}")) for number in range(40)]
+    again(store)
+    assert again(store, OLD, narrowed=OutcomeFilter(agent_id="a7")).from_evidence == 2
+    assert [len(versions(store, one)) for one in ids] == [2 + (number // 2 == 7) for number in range(40)]
+    assert result(store, ids[14]).verdict is Verdict.PASS
+
+
 def test_neighbours_that_are_left_out_keep_their_version(store: Store) -> None:
     ids = [
         put(store, {"text": "two words"}, labels=Labels(agent_id="ada" if number % 3 else "bob")) for number in range(9)

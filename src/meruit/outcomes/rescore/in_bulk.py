@@ -21,6 +21,8 @@ from meruit.outcomes.store.batches import LatestVersion
 from meruit.outcomes.store.rescored import RescoredVerdict, RescoredVersion
 from meruit.outcomes.store.segments import SegmentReader
 
+MIN_SHARE = 16
+"""Of a segment, one version in so many must be judged: reading all of its lines is for nothing where few are."""
 _AWARDED = "con_"
 """How the contracts begin whose versions are entries of their own."""
 _SALT_TO_DIGESTS = TAIL_HEX // 2
@@ -87,7 +89,8 @@ def judge_page(
     versions: list[RescoredVersion] = []
     before: list[AlikeResult] = []
     rest: list[LatestVersion] = []
-    opened: dict[tuple[int, str], _OpenSegment] = {}
+    opened: dict[tuple[int, str], _OpenSegment | None] = {}
+    wanted = Counter([one.leaf for one in page if one.place is not None])
     salts = entropy(SALT_BYTES * len(page))
     for number, one in enumerate(page):
         place, contract_id = one.place, one.contract_id
@@ -95,11 +98,18 @@ def judge_page(
             rest.append(one)
             continue
         key = one.leaf, one.criteria_digest
-        segment = opened.get(key)
-        if segment is None:
-            segment = opened[key] = _OpenSegment(segments.segment(one.leaf))
-        line = segment.lines[place] if place < len(segment.lines) else None
-        if line is None or line.template < 0 or line.outcome != one.id or line.contract != contract_id:
+        if key not in opened:
+            stored = segments.segment(one.leaf)
+            opened[key] = _OpenSegment(stored) if wanted[one.leaf] * MIN_SHARE >= len(stored.lines) else None
+        segment = opened[key]
+        line = segment.lines[place] if segment is not None and place < len(segment.lines) else None
+        if (
+            segment is None
+            or line is None
+            or line.template < 0
+            or line.outcome != one.id
+            or line.contract != contract_id
+        ):
             rest.append(one)
             continue
         template = segment.templates.get(line.template) or segment.template(

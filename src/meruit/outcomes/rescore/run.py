@@ -207,8 +207,8 @@ class RescoreTask:
         if self._conclusions is None:
             return None
         # The work is what it was, and so are its digests: the store has compared them with what it read.
-        given, done, run = (_EMPTY if part == b"{}" else msgspec.json.decode(part or b"{}") for part in row.work)
-        work = Work(output=done, input=given, metadata=run)
+        given, done, run = [_EMPTY if part == b"{}" else _decode(part or b"{}") for part in row.work]
+        work = Work(done, given, run)
         found = self._conclusions.without_numbers(work, stored.parts.in_hex())
         if found is None:
             return None
@@ -226,6 +226,7 @@ class RescoreTask:
 _Measured = NumberlessConclusion[VerificationResult]
 _Rescored = NumberlessConclusion[RescoredVerdict]
 
+_decode = msgspec.json.Decoder().decode
 # Any: work without anything in it. Never written to.
 _EMPTY: Mapping[str, Any] = {}
 

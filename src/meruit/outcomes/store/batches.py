@@ -1,6 +1,6 @@
 """Reading many outcomes at once, for work that goes through all of them: a few queries a batch, and bounded memory."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -20,7 +20,9 @@ from meruit.store.database import in_style
 BATCH = 512
 """Outcomes read at a time: as many as a segment holds, so that a page is read from few of them."""
 MAX_GROUP_BYTES = 32 * 1024 * 1024
-"""Work that is held at a time, unless a single one is larger."""
+"""Work that is held at a time, unless a single one is larger; parts that are small come on top."""
+_SMALL = "size, CASE WHEN size <= 8192 THEN content END"
+"""The content of parts that are small enough to be read before it is known how much it is together."""
 
 
 class StoredVersion(msgspec.Struct, frozen=True):
@@ -59,12 +61,6 @@ class LatestVersion(OutcomePlace, frozen=True):
     leaf: int
     place: int | None
     """In the segment of that leaf; None where there is none."""
-
-
-class _WorkAddresses(msgspec.Struct, frozen=True):
-    outcome_id: str
-    addresses: tuple[str | None, str | None, str | None]
-    size: int
 
 
 def end_of(connection: Connection, scope: Scope, narrowed: OutcomeFilter | None) -> int:
@@ -153,54 +149,54 @@ def works(
     connection: Connection, tenant: str, ids: Sequence[str], shelf: BlobStore
 ) -> Iterator[dict[str, OutcomeWork | StoreError]]:
     """The work of each outcome, a few at a time; an error where it is recorded and cannot be read."""
-    for group in _groups(_work_addresses(connection, tenant, ids)):
-        pieces = _pieces(connection, tenant, group, shelf)
-        yield {
-            place.outcome_id: _work([None if one is None else pieces[one] for one in place.addresses])
-            for place in group
-        }
+    found = {name: (given, made, facts) for name, given, made, facts in _ask(connection, _ADDRESSES, tenant, ids)}
+    wanted = {address for addresses in found.values() for address in addresses if address is not None}
+    sizes: dict[str | None, int] = {}
+    small: dict[str, bytes | StoreError] = {}
+    for address, size, content in _ask_for_blobs(connection, tenant, wanted, _SMALL):
+        sizes[address] = size
+        if content is not None and sha256(content).hexdigest() == address:
+            small[address] = content
+    for group in _groups([(name, found[name]) for name in ids if name in found], sizes):
+        large = {one for _, addresses in group for one in addresses if one is not None and one not in small}
+        pieces = {**small, **_pieces(connection, tenant, large, shelf)} if large else small
+        yield {name: _work([None if one is None else pieces[one] for one in addresses]) for name, addresses in group}
+
+
+_Addresses = tuple[str | None, str | None, str | None]
+"""Of the input, the output and the metadata of a work."""
 
 
 def _work(pieces: Sequence[bytes | StoreError | None]) -> OutcomeWork | StoreError:
-    problem = next((piece for piece in pieces if isinstance(piece, StoreError)), None)
-    if problem is not None:
-        return problem
-    return OutcomeWork(*(piece for piece in pieces if not isinstance(piece, StoreError)))
+    given, made, facts = pieces
+    for piece in pieces:
+        if isinstance(piece, StoreError):
+            return piece
+    return OutcomeWork(given, made, facts)  # type: ignore[arg-type]  # just asked
 
 
-def _work_addresses(connection: Connection, tenant: str, ids: Sequence[str]) -> list[_WorkAddresses]:
-    """Where the work of each lies, in the order asked."""
-    found = {row[0]: (row[1], row[2], row[3]) for row in _ask(connection, _ADDRESSES, tenant, ids)}
-    wanted = {address for addresses in found.values() for address in addresses if address is not None}
-    sizes = dict(_of_blobs(connection, tenant, wanted, "size"))
-    return [
-        _WorkAddresses(
-            outcome_id=name, addresses=found[name], size=sum(sizes.get(address or "", 0) for address in found[name])
-        )
-        for name in ids
-        if name in found
-    ]
-
-
-def _groups(places: Sequence[_WorkAddresses]) -> Iterator[list[_WorkAddresses]]:
-    group: list[_WorkAddresses] = []
+def _groups(
+    places: Sequence[tuple[str, _Addresses]], sizes: Mapping[str | None, int]
+) -> Iterator[list[tuple[str, _Addresses]]]:
+    group: list[tuple[str, _Addresses]] = []
     size = 0
     for place in places:
-        if group and size + place.size > MAX_GROUP_BYTES:
+        given, made, facts = place[1]
+        more = sizes.get(given, 0) + sizes.get(made, 0) + sizes.get(facts, 0)
+        if group and size + more > MAX_GROUP_BYTES:
             yield group
             group, size = [], 0
         group.append(place)
-        size += place.size
+        size += more
     if group:
         yield group
 
 
 def _pieces(
-    connection: Connection, tenant: str, group: Sequence[_WorkAddresses], shelf: BlobStore
+    connection: Connection, tenant: str, wanted: Iterable[str], shelf: BlobStore
 ) -> dict[str, bytes | StoreError]:
     """The content of each address; what lies in files is read one by one."""
-    wanted = {address for place in group for address in place.addresses if address is not None}
-    inline = dict(_of_blobs(connection, tenant, wanted, "content"))
+    inline = dict(_ask_for_blobs(connection, tenant, wanted, "content"))
     pieces: dict[str, bytes | StoreError] = {}
     for address in wanted:
         content = inline.get(address)
@@ -218,12 +214,13 @@ def _read_piece(connection: Connection, tenant: str, address: str, shelf: BlobSt
         return problem
 
 
-# Any: one column of whichever type.
-def _of_blobs(connection: Connection, tenant: str, addresses: Iterable[str], column: str) -> Iterator[tuple[str, Any]]:
-    statement = f"SELECT address, {column} FROM blobs WHERE tenant = ? AND address IN"  # noqa: S608 - a name of ours
+# Any: columns of whichever type.
+def _ask_for_blobs(connection: Connection, tenant: str, addresses: Iterable[str], columns: str) -> Iterator[Any]:
+    """The address and these columns of each blob that is there."""
+    statement = f"SELECT address, {columns} FROM blobs WHERE tenant = ? AND address IN"  # noqa: S608 - names of ours
     wanted = sorted(addresses)
     for start in range(0, len(wanted), BATCH):
-        yield from ((row[0], row[1]) for row in _ask(connection, statement, tenant, wanted[start : start + BATCH]))
+        yield from _ask(connection, statement, tenant, wanted[start : start + BATCH])
 
 
 # Any: a row of SQLAlchemy's, whose columns no type says.
