@@ -269,6 +269,13 @@ def test_no_process_starts_in_the_thread_of_a_caller(small: Sandbox, metric: Wri
         made.close()
 
 
+def test_code_that_asks_for_all_memory_at_once_ends_as_memory(own: Interpreter, metric: Write) -> None:
+    # The process ends, unlike where the interpreter itself counts to its limit.
+    found, _ = failure(own, metric("return {'a': len(('x' * 50_000).join(['y'] * 50_000))}"))
+    assert found is Failure.MEMORY
+    assert own.run(metric("return {'a': 1}"), CONTEXT, LONG_MS) == {"a": 1}
+
+
 def test_code_that_fails_late_does_not_run_again(
     own: Interpreter, monkeypatch: pytest.MonkeyPatch, metric: Write
 ) -> None:

@@ -31,7 +31,7 @@ from meruit.sandbox.contract import (
     to_one_line,
 )
 from meruit.sandbox.determinism import SEED
-from meruit.sandbox.wire import VERSION, Scripts, Wire, configure, feed, is_timeout, read_text
+from meruit.sandbox.wire import OUT_OF_MEMORY, VERSION, Scripts, Wire, configure, feed, is_timeout, read_text
 
 if TYPE_CHECKING:
     import pydantic_monty
@@ -211,7 +211,8 @@ class Interpreter:
             self._end()
             raise
         except EOFError:
-            self._end()
+            if self._end() == OUT_OF_MEMORY:
+                raise SandboxError(Failure.MEMORY, "MemoryError: the worker exceeded its memory limit") from None
             raise SandboxError(Failure.CRASHED, "the code crashed its worker") from None
         except OverflowError:
             self._end()
@@ -290,10 +291,10 @@ class Interpreter:
     def _session(self) -> bytes:
         return configure(self._memory_limit_mb * 2**20, MAX_DEPTH, MAX_SUSPENSIONS, self._timeout_ms)
 
-    def _end(self) -> None:
+    def _end(self) -> int | None:
+        """End the worker, and return its exit code where there was one."""
         wire, self._wire = self._wire, None
-        if wire is not None:
-            wire.close()
+        return None if wire is None else wire.close()
 
     def _with_library(self) -> "Library":
         if self._library is None:

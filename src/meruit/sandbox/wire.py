@@ -28,6 +28,8 @@ MAX_KEPT_NAME = 64
 MAX_FRAME = 256 * 1024
 """The longest message that is read: more than any answer, and than what is printed at once."""
 PIECE = 1 << 16
+OUT_OF_MEMORY = 65
+"""Exit code of a worker that the system refused more memory."""
 MAX_EXACT = 2**63
 """From here on, a parsed float may have been an integer."""
 _LENGTH = struct.Struct("<I")
@@ -305,12 +307,12 @@ class Wire:
         """End the process at once; from any thread."""
         self._worker.kill()
 
-    def close(self) -> None:
-        """End the process and wait for it; once."""
+    def close(self) -> int:
+        """End the process, wait for it, and return its exit code, which is its own where it was ending; once."""
         _wires.discard(self)
         self._worker.kill()
         self._close_pipes()
-        self._worker.wait()
+        return self._worker.wait()
 
     def abandon(self) -> None:
         """Close this process's ends of the pipes; the worker belongs to the parent."""
