@@ -1,12 +1,16 @@
 """What holds for all tests."""
 
 import gc
+import ssl
 import sys
 from collections.abc import Generator
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
+import certifi
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -109,6 +113,22 @@ def _note_unfreeze() -> None:
 
 
 gc.unfreeze = _note_unfreeze
+
+_CREATE_CONTEXT = ssl.create_default_context
+
+
+@cache
+def _trust(file: str) -> ssl.SSLContext:
+    return _CREATE_CONTEXT(cafile=file)
+
+
+def _create_context(purpose: ssl.Purpose = ssl.Purpose.SERVER_AUTH, **found_in: Any) -> ssl.SSLContext:
+    """Read the roots of all authorities once, and not for each HTTP client: it takes 20 ms."""
+    is_usual = purpose is ssl.Purpose.SERVER_AUTH and found_in == {"cafile": certifi.where()}
+    return _trust(certifi.where()) if is_usual else _CREATE_CONTEXT(purpose, **found_in)
+
+
+ssl.create_default_context = _create_context
 
 
 @pytest.hookimpl(wrapper=True)
