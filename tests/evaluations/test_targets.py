@@ -124,6 +124,21 @@ def test_an_error_of_the_target_is_inconclusive(
     assert tries.count(0) == 2
 
 
+def test_further_tries_keep_to_the_rate(evaluator: Evaluator, criteria: CompiledCriteria, no_pause: None) -> None:
+    begun: list[float] = []
+
+    async def answer(given: dict[str, Any]) -> str:
+        begun.append(asyncio.get_running_loop().time())
+        raise ConnectionError("busy")
+
+    started = evaluator.start("first", criteria)
+    limits = RunLimits(concurrency=4, retries=3, rate_per_s=20)
+    asyncio.run(run_target(evaluator, started, criteria, cases(2), FunctionTarget(answer), limits))
+    assert len(begun) == 8
+    # Seven pauses of at least 50 ms between the first and the last; clocks are read a little early.
+    assert begun[-1] - begun[0] >= 0.3
+
+
 def test_a_target_that_is_too_slow_is_inconclusive(
     evaluator: Evaluator, reader: Evaluations, criteria: CompiledCriteria
 ) -> None:

@@ -33,7 +33,7 @@ class RunLimits:
     timeout_s: float = 120.0
     """For one try."""
     rate_per_s: float | None = None
-    """Most cases that are begun in a second."""
+    """Most outputs that are begun in a second, further tries included."""
     cost_limit_micros: int | None = None
     """No case is begun once so much was spent."""
     judge_tokens: int | None = None

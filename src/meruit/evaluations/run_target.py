@@ -102,7 +102,7 @@ class _TargetRun:
 
     async def _judge(self, case: Case, made: MadeOutput | None) -> JudgedCase:
         if made is None:
-            case = await _make(self._target, case, self._limits)
+            case = await _make(self._target, case, self._limits, self._pace)
             self._journal.end(case)
         else:
             case = made.fill(case)
@@ -164,12 +164,16 @@ class _Pace:
         self._next = max(self._next, asyncio.get_running_loop().time()) + self._every_s
 
 
-async def _make(target: Target, case: Case, limits: RunLimits) -> Case:
+async def _make(target: Target, case: Case, limits: RunLimits, pace: _Pace) -> Case:
     """The case with its output, or with the reason why it has none."""
     problem: tuple[CaseError, str] = (CaseError.TARGET_ERROR, "")
     for attempt in range(limits.retries + 1):
         if attempt:
             await asyncio.sleep(min(BACKOFF_S * 2 ** (attempt - 1), MAX_BACKOFF_S))
+            # An endpoint that refuses because of its rate counts every try.
+            wait_s = pace.wait_s()
+            pace.take()
+            await asyncio.sleep(wait_s)
         began = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(limits.timeout_s):

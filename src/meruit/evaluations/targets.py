@@ -203,11 +203,12 @@ async def _read_output(process: asyncio.subprocess.Process) -> bytes:
     """All that a command prints; it ends where it prints too much, because it may never stop."""
     stdout, found = _pipe(process.stdout), bytearray()
     while part := await stdout.read(PIPE_BYTES):
-        found += part
-        if len(found) > MAX_OUTPUT_BYTES:
-            with suppress(ProcessLookupError, PermissionError):
-                _end_group(process.pid)
-            break
+        # What is left in the pipe is read too, because only an empty pipe closes.
+        if len(found) <= MAX_OUTPUT_BYTES:
+            found += part
+            if len(found) > MAX_OUTPUT_BYTES:
+                with suppress(ProcessLookupError, PermissionError):
+                    _end_group(process.pid)
     return bytes(found)
 
 

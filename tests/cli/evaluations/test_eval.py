@@ -139,6 +139,9 @@ def test_a_target_makes_the_outputs(run: Run, files: None, write: Write, monkeyp
     [
         ("--strict",),
         ("--repeat", "2"),
+        ("--max-cost", "5"),
+        ("--rate", "5"),
+        ("--max-drop", "2"),
         ("--body", "{}"),
         ("--target", "a:b", "--command", "c"),
         ("--map", "nonsense"),
@@ -150,6 +153,34 @@ def test_a_target_makes_the_outputs(run: Run, files: None, write: Write, monkeyp
 def test_options_that_cannot_be_meant_are_refused(run: Run, files: None, options: tuple[str, ...]) -> None:
     ended = run("eval", "run", "criteria.json", "a.jsonl", "--name", "x", *options)
     assert (ended.returncode, ended.stdout) == (2, "")
+
+
+def test_a_case_without_an_output_says_so(run: Run, files: None, write: Write) -> None:
+    write("questions.jsonl", '{"id": "q", "prompt": "?", "reference": "yes"}')
+    ended = run("eval", "run", "criteria.json", "questions.jsonl", "--name", "x")
+    assert ended.returncode == 3
+    assert "--map output.text=" in ended.stderr
+
+
+def test_a_target_that_prints_leaves_json_whole(
+    run: Run, files: None, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    write("target_that_prints.py", "def answer(given):\n    print('hello')\n    return 'yes'\n")
+    write("questions.jsonl", '{"id": "q", "prompt": "?", "reference": "yes"}')
+    ended = run(
+        *("eval", "run", "criteria.json", "questions.jsonl", "--name", "t", "--target", "target_that_prints:answer"),
+        "--json",
+    )
+    assert json.loads(ended.stdout)["summary"]["overall"]["passed"] == 1
+    assert "hello" in ended.stderr
+
+
+def test_a_name_is_free_after_a_fault_of_its_file(run: Run, files: None, write: Write) -> None:
+    write("broken.jsonl", '{"id": 1, ')
+    assert run("eval", "run", "criteria.json", "broken.jsonl", "--name", "x").returncode == 2
+    evaluated(run, "a")
+    assert run("eval", "run", "criteria.json", "a.jsonl", "--name", "x").returncode == 0
 
 
 def test_what_is_unknown_is_exit_code_2(run: Run, files: None) -> None:

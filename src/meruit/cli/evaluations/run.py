@@ -70,7 +70,12 @@ MAX_WORKERS = 256
 @click.option("--retries", default=2, show_default=True, metavar="N", help="Further tries when making an output fails.")
 @click.option("--timeout", "timeout_s", default=120.0, show_default=True, metavar="S", help="Seconds for one output.")
 @click.option(
-    "--rate", "rate_per_s", type=float, callback=refuse_nan, metavar="N", help="Most outputs begun in a second."
+    "--rate",
+    "rate_per_s",
+    type=float,
+    callback=refuse_nan,
+    metavar="N",
+    help="Most outputs begun in a second, further tries included.",
 )
 @click.option(
     "--max-cost", type=float, callback=refuse_nan, metavar="DOLLARS", help="Begin no output once so much was spent."
@@ -188,11 +193,9 @@ def run_command(  # noqa: PLR0913, PLR0915 - one an option, and each is passed o
     from meruit.review.results import ReviewResults
 
     check_stdin_used_once(criteria, data_file, config)
-    if strict and fail_under is None:
-        raise click.UsageError("--strict needs --fail-under")
     maker = _target(target, command, url, body, dict(headers), answer)
-    if maker is None and repeat != 1:
-        raise click.UsageError("--repeat needs a target; map a column to repeat where a file holds several tries")
+    _check_gate(fail_under, baseline, max_drop, strict=strict)
+    _check_limits(maker, repeat, max_cost, rate_per_s)
     _check_engine(engine, workers, is_file=maker is None and data_file != "-" and not data_file.startswith(PREFIX))
     limits = RunLimits(
         *(concurrency, repeat, retries, timeout_s, rate_per_s),
@@ -273,6 +276,20 @@ def _explain_open(reader: "Evaluations", done: "EvaluationRecord", summary: "Eva
         wanted = CaseFilter(verdicts=tuple(sorted(OPEN)))
         for example in reader.details(done, wanted, limit=1):
             print_why_open(done.name, example)
+
+
+def _check_gate(fail_under: float | None, baseline: str | None, max_drop: float, *, strict: bool) -> None:
+    if strict and fail_under is None:
+        raise click.UsageError("--strict needs --fail-under")
+    if max_drop and baseline is None:
+        raise click.UsageError("--max-drop needs --baseline")
+
+
+def _check_limits(maker: "Target | None", repeat: int, max_cost: float | None, rate_per_s: float | None) -> None:
+    if maker is None and repeat != 1:
+        raise click.UsageError("--repeat needs a target; map a column to repeat where a file holds several tries")
+    if maker is None and (max_cost is not None or rate_per_s is not None):
+        raise click.UsageError("--max-cost and --rate need a target: --target, --command or --url")
 
 
 def _check_engine(engine: str, workers: int | None, *, is_file: bool) -> None:

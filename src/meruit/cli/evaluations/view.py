@@ -11,7 +11,7 @@ from meruit.evaluations.reader import CaseDetail
 from meruit.evaluations.run import EvaluationProgress
 from meruit.evaluations.summary import EvaluationSummary, Rate
 from meruit.judges.vote_records import TokenTotal
-from meruit.model.verdict import Status
+from meruit.model.verdict import ReasonCode, Status
 
 LONGEST_TEXT = 60
 """Characters of an input, an output or a reason in a table."""
@@ -164,8 +164,8 @@ def _reasons(one: CaseDetail) -> Iterator[str]:
     if one.result is None:
         yield "erased"
         return
-    if one.output is None and one.summary.error is None:
-        yield "it has no output; --map output.text=COLUMN names the column"
+    if one.summary.error is None and any(reason.code is ReasonCode.NO_OUTPUT for reason in one.result.reasons):
+        yield "it has no output; --map output.text=COLUMN says which column it is in"
     for judged in one.result.criterion_results:
         if judged.status in (Status.NOT_MET, Status.INDETERMINATE):
             why = judged.error or format_value(judged)
