@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.evaluations.conftest import CRITERIA
 
-from meruit.errors import CriteriaError, MeruitError
+from meruit.errors import CriteriaError, InvalidCase, MeruitError
 from meruit.evaluations import Case, EvaluationResult, FunctionTarget, evaluate, evaluate_async
 from meruit.evaluations.reader import Evaluations
 from meruit.store.location import Location
@@ -86,3 +86,9 @@ def test_without_pandas_the_error_names_another_way(monkeypatch: pytest.MonkeyPa
 def test_rows_turn_into_a_dataframe() -> None:
     pytest.importorskip("pandas")
     assert [*evaluate(CRITERIA, ROWS).to_dataframe()["case_id"]] == ["a", "b"]
+
+
+def test_a_case_that_is_not_an_object_is_named() -> None:
+    with pytest.raises(InvalidCase, match="case 2"):
+        # Any: what the types forbid.
+        evaluate(CRITERIA, cast("Any", [{"id": "a", "output": "x"}, "x"]))

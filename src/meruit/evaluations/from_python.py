@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from meruit.errors import MeruitError
+from meruit.errors import InvalidCase, MeruitError
 from meruit.evaluations.datafiles import ColumnMap
 from meruit.evaluations.evaluation import Case, EvaluationRecord
 from meruit.evaluations.reader import CaseDetail, Evaluations
@@ -114,7 +114,11 @@ def _compile(evaluator: Evaluator, criteria: str | Path | Mapping[str, Any] | Su
 
 def _to_cases(cases: Cases) -> Iterator[Case]:
     columns = ColumnMap()
+    # Any: what users pass, whatever the types say.
+    case: Any
     for number, case in enumerate(cases, 1):
+        if not isinstance(case, Case | Mapping):
+            raise InvalidCase(f"case {number} is a Case or an object, not {type(case).__name__}")
         yield case if isinstance(case, Case) else columns.apply(case, str(number))
 
 
