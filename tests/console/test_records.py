@@ -63,6 +63,19 @@ def test_an_evaluation_says_its_rate_with_its_interval(filled: list[EvaluationRe
         assert criterion in page.text
 
 
+def test_the_score_of_an_open_outcome_is_a_lower_bound(console: Deployment, reader: SignIn) -> None:
+    tenant, registrar = new_tenant(), console.service.registrar
+    criteria, text = (
+        registrar.compile(CRITERIA),
+        "We send it by 12 November, before noon, as we promised on that day.",
+    )
+    for reference in ({"reference": text}, {}):
+        work = Submission({"message": CANARY, **reference}, {"text": text}, {"duration_ms": 9})
+        registrar.record_sync(tenant, registrar.judge_sync(criteria, work))
+    page = reader(Role.OPERATOR, tenant).get("/outcomes").text
+    assert re.findall(r'data-l="score">(?:<span[^>]*>)?([^<]*)<', page) == ["≥ 0.75", "1"]
+
+
 def test_filters_of_cases_narrow_them(console: Deployment, filled: list[EvaluationRecord], reader: SignIn) -> None:
     one = reader(Role.OPERATOR, "rich")
     base = f"/evaluations/{filled[0].id}"

@@ -436,7 +436,8 @@ def _differences(compared: Sequence[EvaluationComparison]) -> list[tuple[str, st
 def _reach(compared: Sequence[EvaluationComparison]) -> float:
     """How far the axis reaches to both sides: to the widest interval, in whole tens of points."""
     widest = max((abs(edge) for *_, one in _differences(compared) for edge in _edges(one)), default=0.0)
-    return max(0.1, ceil(widest * 10) / 10)
+    # Rounded, because 0.9 may be kept as a little more.
+    return max(0.1, ceil(round(widest * 10, 6)) / 10)
 
 
 def _edges(one: Difference) -> list[float]:
