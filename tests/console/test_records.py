@@ -65,10 +65,8 @@ def test_an_evaluation_says_its_rate_with_its_interval(filled: list[EvaluationRe
 
 def test_the_score_of_an_open_outcome_is_a_lower_bound(console: Deployment, reader: SignIn) -> None:
     tenant, registrar = new_tenant(), console.service.registrar
-    criteria, text = (
-        registrar.compile(CRITERIA),
-        "We send it by 12 November, before noon, as we promised on that day.",
-    )
+    criteria = registrar.compile(CRITERIA)
+    text = "We send it by 12 November, and it is with you on that day before noon, as promised."
     for reference in ({"reference": text}, {}):
         work = Submission({"message": CANARY, **reference}, {"text": text}, {"duration_ms": 9})
         registrar.record_sync(tenant, registrar.judge_sync(criteria, work))
