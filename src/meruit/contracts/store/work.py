@@ -63,6 +63,11 @@ class WorkRow(msgspec.Struct, frozen=True):
 
 
 _WORKS = Rows[WorkRow]("work")
+_FIND = (
+    "SELECT works.*, criteria.body AS criteria FROM works LEFT JOIN criteria "
+    "ON criteria.tenant = works.tenant AND criteria.digest = works.criteria_digest "
+    "WHERE works.tenant = ? AND works.id = ?"
+)
 
 
 class WorkFilter(Record, frozen=True):
@@ -193,16 +198,16 @@ def find_for_writing(writing: WriteTransaction, tenant: str, work_id: str) -> Wo
     known = _WORKS.get(writing, tenant, work_id)
     if known is not None:
         return known
-    of, rows = tables.criteria, None
-    found = writing.read(select(tables.works).where(tables.works.c.tenant == tenant, tables.works.c.id == work_id))
+    found = writing.ask(_FIND, tenant, work_id)
     if not found:
         raise NotFound(f"no work {work_id!r}")
-    digest = found[0].criteria_digest
-    if digest is not None:
-        rows = writing.read(select(of.c.body).where(of.c.tenant == tenant, of.c.digest == digest))
-        if not rows:
-            raise RecordTampered(f"the criteria of work {work_id} are gone")
-    return _work_from_row(found[0], None if rows is None else rows[0].body)
+    row = found[0]
+    if row.criteria_digest is not None and row.criteria is None:
+        raise RecordTampered(f"the criteria of work {work_id} are gone")
+    work = _work_from_row(row, None if row.criteria is None else bytes(row.criteria))
+    # Work is never changed, and a group often has many contracts on the same.
+    _WORKS.put(writing, work, tenant, work_id)
+    return work
 
 
 def find_visible(connection: Connection, scope: Scope, work_id: str) -> WorkRow:
