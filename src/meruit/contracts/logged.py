@@ -24,6 +24,9 @@ from meruit.log.entries import (
 from meruit.model.contract import Contract, ContractState, Escrow
 from meruit.model.time import to_rfc3339
 
+WAITING = (ContractState.AWARDED, ContractState.EXECUTING)
+"""States of contracts without an output; those that are late expire."""
+
 
 class _Deadline(msgspec.Struct, frozen=True):
     """The part of terms that says how long an agent has."""
@@ -53,6 +56,11 @@ class LoggedContract:
     input_read_at: str | None = None
     started_at: str | None = None
     disputed: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether the agent has still to hand in an output."""
+        return not self.outcome and not self.disputed and self.escrow is not Escrow.RELEASED
 
 
 # Any: entries of every kind; only some say something of money.
@@ -129,8 +137,12 @@ def differing_fields(contract: Contract, logged: LoggedContract) -> Iterator[str
         "version": (contract.version, logged.version),
         "total_micros": (contract.total_micros, 0 if live is None else live.total_micros),
         "state": (
-            (contract.state is ContractState.DISPUTED, contract.state is ContractState.SETTLED),
-            (logged.disputed, logged.escrow is Escrow.PAID and not logged.disputed),
+            (
+                contract.state is ContractState.DISPUTED,
+                contract.state is ContractState.SETTLED,
+                contract.state in WAITING,
+            ),
+            (logged.disputed, logged.escrow is Escrow.PAID and not logged.disputed, logged.waits),
         ),
     }
     differ = [name for name, (recorded, expected) in pairs.items() if recorded != expected]

@@ -363,6 +363,25 @@ def test_a_changed_contract_does_not_expire(trading: Trading) -> None:
     assert trading.store.recorder.write(expire) == 1
 
 
+@pytest.mark.parametrize("state", ["awarded", "executing"])
+def test_a_contract_with_an_output_does_not_expire(trading: Trading, state: str) -> None:
+    contract = trading.given("brief")
+    trading.complete(contract.id, COPY)
+    change(trading, tables.contracts, state=state)
+    HANDS.pass_h(2)
+    trading.store.recorder.write(ExpireContracts("clock"))
+    assert first(trading, tables.contracts).escrow == "held"
+    assert [one.where for one in check_store(trading.store).problems] == [f"contracts {TENANT}/{contract.id}"]
+
+
+def test_a_bill_that_cannot_be_read_is_said_to_be_tampered(trading: Trading) -> None:
+    contract = trading.given()
+    trading.complete(contract.id, GOOD)
+    change(trading, tables.settlements, bill=b"")
+    with pytest.raises(RecordTampered):
+        trading.standing(contract.id)
+
+
 def test_what_is_restored_is_paid(trading: Trading) -> None:
     contract = trading.given("on_request")
     trading.complete(contract.id, GOOD)

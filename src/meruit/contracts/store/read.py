@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Select, case, func, select
 from meruit.contracts.bill import is_adjusted
 from meruit.contracts.hold_evidence import HoldView
 from meruit.contracts.latency import find_latency_basis, times_of
-from meruit.errors import NotFound
+from meruit.errors import NotFound, RecordTampered
 from meruit.model.access import AgentScore, Scope, show_score
 from meruit.model.canonical import canonical, from_canonical
 from meruit.model.contract import (
@@ -370,7 +370,10 @@ def _bills(connection: Connection, tenant: str, ids: Sequence[str]) -> dict[tupl
         return {}
     table = tables.settlements
     rows = connection.execute(select(table).where(table.c.tenant == tenant, table.c.contract_id.in_(ids)))
-    return {(row.contract_id, row.number): Bill.from_json(row.bill) for row in rows}
+    try:
+        return {(row.contract_id, row.number): Bill.from_json(row.bill) for row in rows}
+    except msgspec.DecodeError:
+        raise RecordTampered(f"a bill of the contracts {', '.join(ids)} cannot be read") from None
 
 
 def to_contract_view(standing: ContractSnapshot) -> ContractView:
