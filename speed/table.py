@@ -4,6 +4,7 @@ The figures take turns, round after round, so that a busy moment of the machine 
 as the median of the rounds, with the lowest and the highest.
 """
 
+import gc
 import json
 import os
 import statistics
@@ -71,9 +72,15 @@ class Figure(NamedTuple):
 
 def _timed(act: Callable[[], object]) -> Spent:
     """Seconds of the whole process, its threads included, and of the clock."""
-    wall, cpu = time.perf_counter(), time.process_time()
-    act()
-    return Spent(time.process_time() - cpu, time.perf_counter() - wall)
+    gc.collect()
+    # Else the collector would scan in some rounds, and not in others, all modules that this whole table has loaded.
+    gc.freeze()
+    try:
+        wall, cpu = time.perf_counter(), time.process_time()
+        act()
+        return Spent(time.process_time() - cpu, time.perf_counter() - wall)
+    finally:
+        gc.unfreeze()
 
 
 class _PlainLoop:
