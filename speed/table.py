@@ -436,7 +436,7 @@ does not: next to other work it is more than on an idle machine, as the spread s
   moment, take more than judging does.
 - **The gate**: each submission is written as rows and log entries of its own run, in a transaction that it may share.
 - **Start-up**: pydantic, click and msgspec take two thirds of the time of `verify`; the models of criteria and settings
-  take most of the rest. A record needs SQLAlchemy besides, which alone takes nearly as long as the aim.
+  take most of the rest. A record on SQLite needs the driver and a signature besides, but not SQLAlchemy.
 
 ## How cost grows with what is recorded
 
