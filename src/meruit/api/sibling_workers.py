@@ -4,7 +4,7 @@ import msgspec
 
 from meruit.api.integrity import IntegrityState
 from meruit.api.processes.inheritance import WorkerProcess
-from meruit.api.processes.siblings import Topic
+from meruit.api.processes.siblings import MessageTopic
 from meruit.api.request import Service
 from meruit.api.witnessing import Patience
 from meruit.audit.check import LogProblem
@@ -29,11 +29,11 @@ class CheckedState(msgspec.Struct, frozen=True):
 def share_with_siblings(service: Service, process: WorkerProcess) -> None:
     """Send the siblings what happens here, and apply what they send."""
     siblings = process.siblings
-    service.dispatcher.announce_events(lambda newest: siblings.send(Topic.EVENTS, b"%d" % newest))
-    service.authenticator.announce = lambda: siblings.send(Topic.KEYS)
-    siblings.on(Topic.EVENTS, lambda content: service.dispatcher.notice_events(int(content)))
-    siblings.on(Topic.KEYS, lambda _content: service.authenticator.forget_keys())
-    siblings.on(Topic.CHECKS, lambda content: _take_over(service, content))
+    service.dispatcher.announce_events(lambda newest: siblings.send(MessageTopic.EVENTS, b"%d" % newest))
+    service.authenticator.announce = lambda: siblings.send(MessageTopic.KEYS)
+    siblings.on(MessageTopic.EVENTS, lambda content: service.dispatcher.notice_events(int(content)))
+    siblings.on(MessageTopic.KEYS, lambda _content: service.authenticator.forget_keys())
+    siblings.on(MessageTopic.CHECKS, lambda content: _take_over(service, content))
     siblings.on_metrics(service.instruments.exposition_for_sibling)
     siblings.listen()
 
@@ -41,7 +41,7 @@ def share_with_siblings(service: Service, process: WorkerProcess) -> None:
 async def send_checks(service: Service, process: WorkerProcess) -> None:
     """Send the siblings every few seconds what the checks found, until the service ends."""
     while not service.ended.is_set():
-        process.siblings.send(Topic.CHECKS, msgspec.json.encode(_checked(service)))
+        process.siblings.send(MessageTopic.CHECKS, msgspec.json.encode(_checked(service)))
         await first_of(service.ended, within_s=CHECKS_S)
 
 

@@ -325,7 +325,7 @@ def _compare_run(reading: Reading, row: Any, logged: LoggedContract) -> Iterator
 
 
 def _compare_api_key(reading: Reading, row: Any, _: None) -> Iterator[str]:
-    """A key against the entries on it; one that is revoked lets nobody in, whatever else its row says."""
+    """A key against the entries on it; one that is revoked admits no caller, even if its row differs."""
     entries = _sequence_entries(reading, row.tenant, api_key_sequence(row.id))
     return differing_key_fields(row, entries)
 

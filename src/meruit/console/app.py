@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from meruit.api.app import PageRoutes
-from meruit.api.processes.siblings import Topic
+from meruit.api.processes.siblings import MessageTopic
 from meruit.console import pages, session
 from meruit.console.background import BackgroundFigures
 from meruit.console.page import PAGE, Console, NavEntry, PageInfo, PageRequest, Toasts
@@ -80,8 +80,8 @@ def build_pages(store: Store, visitor: Caller | None = None, process: "WorkerPro
 def _share_toasts(process: "WorkerProcess | None") -> Toasts:
     if process is None:
         return Toasts()
-    toasts = Toasts(partial(process.siblings.send, Topic.TOAST))
-    process.siblings.on(Topic.TOAST, toasts.receive)
+    toasts = Toasts(partial(process.siblings.send, MessageTopic.TOAST))
+    process.siblings.on(MessageTopic.TOAST, toasts.receive)
     return toasts
 
 

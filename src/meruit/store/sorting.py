@@ -152,12 +152,12 @@ def take_page(rows: Iterator[tuple[T, str]], limit: int) -> SortedPage[T]:
     return SortedPage([row for row, _ in found[:limit]], found[limit - 1][1] if len(found) > limit else None)
 
 
-class _Place(NamedTuple):
+class _Cursor(NamedTuple):
     value: int | float | str | None
     tie: int | str
 
 
-def _parts(query: Select[Any], key: SortKey, place: _Place | None, *, descending: bool) -> Iterator[Select[Any]]:
+def _parts(query: Select[Any], key: SortKey, place: _Cursor | None, *, descending: bool) -> Iterator[Select[Any]]:
     """The rows with a value and then those without, as two queries: an index serves each."""
     query = query.add_columns(key.value.label("sort_value"), key.tie.label("sort_tie"))
     tie = key.tie.desc() if descending else key.tie
@@ -178,7 +178,7 @@ def _write_cursor(value: object, tie: object) -> str:
     return urlsafe_b64encode(msgspec.json.encode([value, tie])).decode().rstrip("=")
 
 
-def _read_cursor(text: str, key: SortKey) -> _Place | None:
+def _read_cursor(text: str, key: SortKey) -> _Cursor | None:
     """The place that a cursor names; None where it is empty or does not fit the order."""
     try:
         content = urlsafe_b64decode(text.encode("ascii") + b"==")
@@ -191,7 +191,7 @@ def _read_cursor(text: str, key: SortKey) -> _Place | None:
         # A whole number may be written without a point.
         value = float(value)
     fits = type(tie) is key.tie_kind and (type(value) is key.kind or (value is None and key.nullable))
-    return _Place(value, tie) if fits else None
+    return _Cursor(value, tie) if fits else None
 
 
 def _is_storable(value: int | float | str | None) -> bool:

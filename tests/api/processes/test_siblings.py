@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from meruit.api.processes import siblings
-from meruit.api.processes.siblings import MAX_MESSAGE, Siblings, Topic
+from meruit.api.processes.siblings import MAX_MESSAGE, MessageTopic, Siblings
 
 PATIENCE_S = 60.0
 
@@ -36,13 +36,13 @@ def test_a_message_reaches_every_other_worker() -> None:
                 if len(heard) == 4:
                     done.set()
 
-            one.on(Topic.EVENTS, note)
+            one.on(MessageTopic.EVENTS, note)
             one.listen()
         # Without a handler, and too long to send: neither disturbs the others.
-        family[0].send(Topic.KEYS)
-        family[0].send(Topic.EVENTS, b"x" * MAX_MESSAGE)
-        family[0].send(Topic.EVENTS, b"12")
-        family[2].send(Topic.EVENTS, b"1 3")
+        family[0].send(MessageTopic.KEYS)
+        family[0].send(MessageTopic.EVENTS, b"x" * MAX_MESSAGE)
+        family[0].send(MessageTopic.EVENTS, b"12")
+        family[2].send(MessageTopic.EVENTS, b"1 3")
         await asyncio.wait_for(done.wait(), PATIENCE_S)
         assert sorted(heard) == [(0, b"1 3"), (1, b"1 3"), (1, b"12"), (2, b"12")]
         for one in family:
@@ -79,7 +79,7 @@ def test_a_worker_that_does_not_listen_has_no_metrics(monkeypatch: pytest.Monkey
         monkeypatch.setattr(siblings, "ANSWER_S", PATIENCE_S)
         family[1]._inbox.close()
         assert await family[0].ask_metrics() == {1: None}
-        family[0].send(Topic.KEYS)
+        family[0].send(MessageTopic.KEYS)
         _close(family)
 
     asyncio.run(check())

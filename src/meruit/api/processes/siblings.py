@@ -20,7 +20,7 @@ MAX_ANSWER = 64 * 1024 * 1024
 _CHUNK = 65_536
 
 
-class Topic(StrEnum):
+class MessageTopic(StrEnum):
     """What a message is about."""
 
     EVENTS = "events"
@@ -54,7 +54,7 @@ class Siblings:
         """How many workers there are."""
         return len(self._outboxes)
 
-    def on(self, topic: Topic, handler: Callable[[bytes], None]) -> None:
+    def on(self, topic: MessageTopic, handler: Callable[[bytes], None]) -> None:
         """Call the handler with each message on a topic."""
         self._handlers[topic] = handler
 
@@ -62,7 +62,7 @@ class Siblings:
         """Answer with this text when a sibling asks for the metrics."""
         self._answer_metrics = answer
 
-    def send(self, topic: Topic, content: bytes = b"") -> None:
+    def send(self, topic: MessageTopic, content: bytes = b"") -> None:
         """Send a message to all siblings; may be called from any thread."""
         message = topic.encode() + b" " + content
         if len(message) > MAX_MESSAGE:
@@ -103,7 +103,7 @@ class Siblings:
             except OSError:
                 return
             topic, _, content = message.partition(b" ")
-            if topic == Topic.METRICS.encode() and descriptors:
+            if topic == MessageTopic.METRICS.encode() and descriptors:
                 task = asyncio.create_task(_write_all(descriptors.pop(), self._answer_metrics()))
                 self._answers.add(task)
                 task.add_done_callback(self._answers.discard)
@@ -116,7 +116,7 @@ class Siblings:
     async def _ask(self, number: int) -> bytes | None:
         reading, writing = os.pipe()
         try:
-            socket.send_fds(self._outboxes[number], [Topic.METRICS.encode()], [writing])
+            socket.send_fds(self._outboxes[number], [MessageTopic.METRICS.encode()], [writing])
         except OSError:
             os.close(reading)
             return None
