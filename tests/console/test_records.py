@@ -14,9 +14,10 @@ from tests.console.conftest import SignIn
 from meruit.cli.demo.support_replies import CRITERIA, make_cases
 from meruit.console.app import find_handlers
 from meruit.console.evidence_paths import list_paths
+from meruit.console.output_excerpts import EXCERPT, LEAD, find_start
 from meruit.console.page import PAGE
 from meruit.console.pages.outcomes import find_changes
-from meruit.evaluations.evaluation import Case, EvaluationRecord
+from meruit.evaluations.evaluation import Case, CaseError, EvaluationRecord
 from meruit.evaluations.reader import Evaluations
 from meruit.evaluations.run import run_cases
 from meruit.evaluations.service import Evaluator
@@ -162,6 +163,92 @@ def test_two_evaluations_are_compared_case_by_case(filled: list[EvaluationRecord
     assert one.get(f"{path}&case=no-such").status_code == 404
     assert "Choose two" in one.get(f"/compare?e={filled[0].id}").text
     assert one.get(f"/compare?e={filled[0].id}&e=ev_none").status_code == 404
+
+
+def test_compared_cases_are_narrowed_by_criterion(
+    console: Deployment, filled: list[EvaluationRecord], reader: SignIn
+) -> None:
+    one, evaluations = reader(Role.OPERATOR, "rich"), Evaluations(console.store, "rich")
+    path = f"/compare?e={filled[0].id}&e={filled[1].id}&change=fixed&change=broken&change=both+fail"
+    place = evaluations.criteria(filled[0]).ids.index("is short")
+    sides = [{case.case_id: case for case in evaluations.cases(each)} for each in filled]
+    unmet = {name for side in sides for name, case in side.items() if case.statuses[place] in ("n", "i")}
+
+    def listed(query: str) -> set[str]:
+        return {row.split(",")[0] for row in one.get(f"{path}{query}&format=csv").text.splitlines()[1:]}
+
+    narrowed = listed("&criterion=is+short")
+    assert narrowed == listed("") & unmet
+    assert 0 < len(narrowed) < len(listed(""))
+    assert listed("&criterion=is+short&by=0.25") == narrowed & listed("&by=0.25")
+    # The chip of a chosen criterion stays, to be taken back, though no case is left.
+    page = one.get(f"{path}&criterion=%3Cb%3Eno-such").text
+    assert "No case matches" in page
+    assert ("&lt;b&gt;no-such" in page, "<b>no-such" in page) == (True, False)
+
+
+@pytest.fixture(scope="module")
+def hostile(console: Deployment) -> list[EvaluationRecord]:
+    """Three evaluations of one dataset: hostile, long and failed outputs, and a case that the third does not have."""
+    evaluator = Evaluator(console.service.registrar, "hostile")
+    rule = {"id": "short", "metric": "word_count", "metric_type": "count", "comparison": "lte", "threshold": 3}
+    compiled = evaluator.compile({"criteria": [rule]})
+    same, made = "the same words " * 20, list[EvaluationRecord]()
+    for name, text in (("one", "\u202e<script>alert(1)</script>"), ("two", "y" * 5_000), ("three", "three")):
+        started = evaluator.start(name, compiled, dataset_digest="d" * 64)
+        cases = [
+            Case(id="text", output={"text": text}),
+            Case(id="late", output={"text": f"{same}ends with {name}"}),
+            Case(id="failed", error=CaseError.TARGET_ERROR, error_message="<i>no answer"),
+        ]
+        run_cases(evaluator, started, compiled, cases[: 2 if name == "three" else 3])
+        made.append(evaluator.find(started.id))
+    return made
+
+
+def test_compared_outputs_are_cut_and_safe(hostile: list[EvaluationRecord], reader: SignIn) -> None:
+    one = reader(Role.AUDITOR, "hostile")
+    path = "/compare?" + "&".join(f"e={each.id}" for each in hostile)
+    changes = "".join(f"&change={name}" for name in ("broken", "fixed", "both+pass", "both+fail", "not+judged"))
+    page = one.get(path + changes).text
+    excerpts = [html.unescape(found) for found in re.findall(r'<p class="excerpt[^>]*><bdi>(.*?)</bdi>', page)]
+    # The third evaluation does not have the case that failed.
+    assert len(excerpts) == 8
+    assert max(map(len, excerpts)) <= EXCERPT + 2
+    assert ("<script>alert" in page, "\u202e" in page, "<i>no answer" in page) == (False, False, False)
+    assert sum(found == "<i>no answer" for found in excerpts) == 2
+    assert {found.rsplit(" ", 1)[1] for found in excerpts if found.startswith("…")} == {"one", "two", "three"}
+    assert 'class="excerpt' not in one.get(f"{path}{changes}&columns=case,first").text
+
+
+def test_excerpts_begin_near_the_first_difference() -> None:
+    assert find_start(["a" * 200 + "b", "a" * 200 + "c"]) == 200 - LEAD
+    assert [find_start(texts) for texts in ([], ["a" * 900], ["ab", "ac"], ["a" * 9_000] * 2)] == [0, 0, 0, 0]
+
+
+def test_a_case_leads_to_the_same_case_elsewhere(
+    console: Deployment, hostile: list[EvaluationRecord], filled: list[EvaluationRecord], reader: SignIn
+) -> None:
+    first, second, third = (
+        {case.case_id: case.outcome_id for case in Evaluations(console.store, "hostile").cases(each)}
+        for each in hostile
+    )
+    one = reader(Role.AUDITOR, "hostile")
+
+    def leads_to(page: str) -> set[str]:
+        return {*re.findall(r'href="/outcomes/(out_\w+)\?e=', page)}
+
+    # Of the same dataset: without being asked.
+    page = one.get(f"/outcomes/{first['text']}").text
+    assert leads_to(page) == {second["text"], third["text"]}
+    assert f"/compare?e={hostile[0].id}&e={hostile[2].id}&case=text" in map(html.unescape, addresses(page))
+    assert leads_to(one.get(f"/outcomes/{first['failed']}").text) == {second["failed"]}
+    # Without a dataset: where the address says what it was compared with.
+    ours, theirs = (next(iter(Evaluations(console.store, "rich").cases(each))) for each in filled)
+    rich = reader(Role.AUDITOR, "rich")
+    assert leads_to(rich.get(f"/outcomes/{ours.outcome_id}").text) == set()
+    asked = f"/outcomes/{ours.outcome_id}?e={filled[0].id}&e={filled[1].id}&e={hostile[0].id}&e=none"
+    assert leads_to(rich.get(asked).text) == {theirs.outcome_id}
 
 
 def test_a_case_shows_evidence_and_its_neighbours(filled: list[EvaluationRecord], reader: SignIn) -> None:

@@ -29,6 +29,8 @@ class Column:
     """Whether a phone leaves it out."""
     wide: bool = False
     """Whether it takes a line of its own on a phone."""
+    below: bool = False
+    """Whether it is a row of its own, below the others."""
     sortable: bool = False
     usual: bool = True
     """Whether it is shown unless the reader chooses otherwise."""

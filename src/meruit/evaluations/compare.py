@@ -107,6 +107,8 @@ class CaseChange(Record, frozen=True):
     """`fixed`, `broken`, `both pass`, `both fail` or `not judged`."""
     difference: float
     """The second score less the first."""
+    statuses: tuple[str, str]
+    """One letter for each criterion, in the first and in the second."""
 
 
 class _CaseMeans:

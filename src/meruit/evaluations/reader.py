@@ -245,6 +245,23 @@ class Evaluations:
         tried = f" with the repeat {repeat}" if repeat else ""
         raise NotFound(f"the evaluation {evaluation.name!r} has no case {case_id!r}{tried}")
 
+    def outputs(
+        self, evaluation: EvaluationRecord, chosen: Sequence[CaseSummary]
+    ) -> Iterator[tuple[Mapping[str, Any] | None, str]]:
+        """The output of each of these cases, in this order, or why there is none; None where it was erased."""
+        with self._reading() as connection:
+            for _, content in read.contents(connection, self._store.blobs, self._tenant, evaluation.id, chosen):
+                yield payload_of(content.output), content.error_message
+
+    def same_case(
+        self, evaluations: Sequence[EvaluationRecord], case_id: str, repeat: int = 0
+    ) -> list[tuple[EvaluationRecord, CaseSummary]]:
+        """One try of a case in each of these evaluations that has it."""
+        with self._reading() as connection:
+            ids = [one.id for one in evaluations]
+            found = read.find_same_case(connection, self._tenant, ids, case_id, repeat)
+        return [(one, found[one.id]) for one in evaluations if one.id in found]
+
     def judge_tokens(self, evaluation: EvaluationRecord) -> list[TokenTotal]:
         """The tokens that judges used for it, by model; empty where none was asked."""
         with self._reading() as connection:

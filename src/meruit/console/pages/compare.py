@@ -4,8 +4,9 @@ import asyncio
 import hmac
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
@@ -13,6 +14,7 @@ import msgspec
 
 from meruit.api.listing import table_response
 from meruit.console.background import Computing, Progress
+from meruit.console.output_excerpts import read_excerpts
 from meruit.console.page import OPERATORS, NavEntry, PageRequest, action, page, read_field
 from meruit.console.pages.evaluations import decided_by
 from meruit.console.query import Choice, Filter, Query
@@ -21,12 +23,13 @@ from meruit.console.summaries import PairedCases, compare, count, count_listed, 
 from meruit.console.table import Column, Table
 from meruit.errors import ApiProblem, MeruitError
 from meruit.evaluations.compare import MOST_COMPARED, CaseChange, Difference, EvaluationComparison, describe_change
-from meruit.evaluations.evaluation import CaseSummary, EvaluationRecord
+from meruit.evaluations.evaluation import STATUS_LETTERS, CaseSummary, EvaluationRecord
 from meruit.evaluations.pairwise import PairwiseComparison
 from meruit.evaluations.reader import CaseDetail, CaseFilter, Evaluations
 from meruit.evaluations.service import Evaluator
 from meruit.evaluations.summary import EvaluationFigures
 from meruit.judges.prefer import DEFAULT_QUESTION, PairQuestion
+from meruit.model.verdict import Status
 from meruit.pages.drawing import Box, Drawing, Stroke
 from meruit.pages.scale import Axis
 from meruit.review.results import CorrectedDifference, ReviewResults
@@ -45,6 +48,8 @@ ASKED = "asked"
 """The parameter with the question to a judge, and the mark of the session that posted it."""
 STEPS = ("0.1", "0.25", "0.5", "0.75")
 """Differences of a score that the list of cases can be narrowed to."""
+UNMET = (STATUS_LETTERS[Status.NOT_MET], STATUS_LETTERS[Status.INDETERMINATE])
+"""How the index of cases writes criteria that are not met, or could not be measured."""
 CHANGES = {"broken": "fail", "fixed": "pass", "both fail": "", "both pass": "", "not judged": "open"}
 COLUMNS = (
     Column("case", "Case"),
@@ -54,6 +59,9 @@ COLUMNS = (
     Column("tags", "Tags", minor=True),
     Column("difference", "Score B − A", numeric=True, sortable=True),
 )
+OUTPUTS = Column("outputs", "Outputs", below=True)
+FEW_SEGMENTS = 4
+"""Outputs are shown unasked where the evaluations have at most so many segments: each takes 3 ms of CPU."""
 
 
 class ForestRow(msgspec.Struct, frozen=True):
@@ -79,13 +87,14 @@ async def show_comparison(request: PageRequest) -> Response[Any]:
         return await _choose(request, query, evaluations)
     if query.get("case"):
         return await _show_pair(request, query, evaluations)
-    table = Table.of(query, "Cases in both", COLUMNS, "difference")
 
     results = ReviewResults(request.service.store, request.caller.tenant)
 
     found, labels = await asyncio.to_thread(
         lambda: ([evaluations.find(one) for one in dict.fromkeys(chosen)], results.count_records())
     )
+    are_quick = sum(one.segments for one in found) <= FEW_SEGMENTS
+    table = Table.of(query, "Cases in both", (*COLUMNS, replace(OUTPUTS, usual=are_quick)), "difference")
 
     def compute(progress: Progress) -> ComparisonFigures:
         return ComparisonFigures(
@@ -95,7 +104,7 @@ async def show_comparison(request: PageRequest) -> Response[Any]:
             else None,
             counted=[count(evaluations, one) for one in found],
             corrected=[change for one in found[1:] for change in results.corrected_differences(found[0], one)],
-            criteria=evaluations.criteria(found[1]).ids,
+            criteria=(evaluations.criteria(found[0]).ids, evaluations.criteria(found[1]).ids),
         )
 
     key, total = ("compare", *map(key_of, found), labels), sum(found[0].cases + one.cases for one in found[1:])
@@ -103,15 +112,17 @@ async def show_comparison(request: PageRequest) -> Response[Any]:
     made = await ask(key, compute, total, changing=any(one.ended_at is None for one in found))
     if isinstance(made, Computing):
         return request.show("compare-computing.html", evaluations=found, computing=made)
-    counted, compared, pairs, criteria = made.counted, made.compared, made.pairs, made.criteria
+    counted, compared, pairs = made.counted, made.compared, made.pairs
     corrected = made.corrected
     changes = {name: 0 if pairs is None else pairs.count(name) for name in CHANGES}
     wanted = query.all("change") or (("broken",) if changes["broken"] else ("fixed",) if changes["fixed"] else ())
     changed: Sequence[CaseChange] = () if pairs is None else pairs.choose(wanted)
-    fits = _moved_by(changed, query.get("by"))
+    moved, unmet = _moved_by(changed, query.get("by")), query.all("criterion")
+    fits = _not_meeting(moved, unmet, made.criteria)
     start = query.number("after") or 0
     listed = fits if table.file is not None else _slice(fits, start, descending=table.descending)
-    shown = await asyncio.to_thread(_both_sides, evaluations, found[0], found[1], listed)
+    beside = found[:2] if table.file is not None or not table.has(OUTPUTS.key) else found
+    shown = await asyncio.to_thread(_find_sides, evaluations, beside, listed)
     if table.file is not None:
         headings = ("case", "a_verdict", "b_verdict", "change", "score_a", "score_b")
         rows = [
@@ -126,6 +137,11 @@ async def show_comparison(request: PageRequest) -> Response[Any]:
             for one in shown
         ]
         return await table_response(request, table.file, headings, rows)
+    excerpts = (
+        await asyncio.to_thread(read_excerpts, evaluations, found, [one.sides for one in shown])
+        if table.has(OUTPUTS.key)
+        else {}
+    )
     choices = [Choice(name, name, changes[name], tone) for name, tone in CHANGES.items() if changes[name]]
     effective = (
         query if query.all("change") else Query(query.path, (*query.asked, *(("change", one) for one in wanted)))
@@ -141,16 +157,22 @@ async def show_comparison(request: PageRequest) -> Response[Any]:
         preferences=Query("/compare/preferences", tuple(("e", one.id) for one in found)),
         table=table,
         pairs=shown,
+        excerpts=excerpts,
+        to_case=Query("/outcomes", tuple(("e", one.id) for one in found)),
         paired=pairs is not None,
         matching=len(fits),
         first_place=start + 1,
         changes=changes,
         query=query,
         swap=Query("/compare", tuple(("e", one.id) for one in (found[1], found[0], *found[2:]))),
-        filters=[Filter("change", "Change", choices, several=True), _steps(changed)],
+        filters=[
+            Filter("change", "Change", choices, several=True),
+            _criteria(moved, unmet, made.criteria),
+            _steps(_not_meeting(changed, unmet, made.criteria), query.get("by")),
+        ],
         reach=round(100 * _reach(compared)),
         filter_query=effective,
-        criteria=criteria,
+        criteria=made.criteria[1],
         decided_by=decided_by,
         next=query.turn("after", start + PAGE_SIZE) if start + PAGE_SIZE < len(fits) else None,
     )
@@ -163,11 +185,47 @@ def _moved_by(changed: Sequence[CaseChange], least: str) -> Sequence[CaseChange]
     return [one for one in changed if abs(one.difference) >= float(least)]
 
 
-def _steps(changed: Sequence[CaseChange]) -> Filter:
-    """The filter by how far scores moved, without the steps that leave all cases or none."""
+def _steps(changed: Sequence[CaseChange], chosen: str) -> Filter:
+    """The filter by how far scores moved; steps that leave all cases or none are left out, unless one is chosen."""
     counts = {step: len(_moved_by(changed, step)) for step in STEPS}
-    steps = [Choice(step, f"{step} or more", number) for step, number in counts.items() if 0 < number < len(changed)]
+    steps = [
+        Choice(step, f"{step} or more", number)
+        for step, number in counts.items()
+        if 0 < number < len(changed) or step == chosen
+    ]
     return Filter("by", "Score moved by", steps)
+
+
+CriteriaOfBoth = tuple[Sequence[str], Sequence[str]]
+
+
+def _unmet(statuses: tuple[str, str], criteria: CriteriaOfBoth) -> frozenset[str]:
+    """The criteria that a case does not meet in at least one of two evaluations."""
+    return frozenset(
+        name
+        for names, letters in zip(criteria, statuses, strict=True)
+        for name, letter in zip(names, letters, strict=False)
+        if letter in UNMET
+    )
+
+
+def _not_meeting(
+    changed: Sequence[CaseChange], wanted: Sequence[str], criteria: CriteriaOfBoth
+) -> Sequence[CaseChange]:
+    """The cases that do not meet one of these criteria in A or B; all of them where none is named."""
+    if not wanted:
+        return changed
+    # Many cases have the same statuses.
+    kinds = {kind: not _unmet(kind, criteria).isdisjoint(wanted) for kind in {one.statuses for one in changed}}
+    return [one for one in changed if kinds[one.statuses]]
+
+
+def _criteria(changed: Sequence[CaseChange], chosen: Sequence[str], criteria: CriteriaOfBoth) -> Filter:
+    """The filter by criteria that are not met in A or B, the most frequent first, with those that are chosen."""
+    counts = Counter(dict.fromkeys(chosen, 0))
+    for kind, number in Counter(one.statuses for one in changed).items():
+        counts.update(dict.fromkeys(_unmet(kind, criteria), number))
+    return Filter.of_counts("criterion", "Not met in A or B", counts, several=True)
 
 
 def _slice(fits: Sequence[CaseChange], start: int, *, descending: bool) -> Sequence[CaseChange]:
@@ -187,33 +245,44 @@ class ComparisonFigures:
     """None where an evaluation is too large to be listed beside another."""
     counted: list[EvaluationFigures]
     corrected: list[CorrectedDifference]
-    criteria: Sequence[str]
-    """Of the second evaluation."""
+    criteria: "CriteriaOfBoth"
+    """Of the first and the second evaluation."""
 
 
 @dataclass(frozen=True, slots=True)
 class CasePair:
-    """One case in two evaluations."""
+    """One case in two evaluations, and in the others that are compared."""
 
     case_id: str
     first: CaseSummary
     second: CaseSummary
     change: str
     difference: float
+    others: tuple[CaseSummary | None, ...] = ()
+    """In each further evaluation; None where it does not have the case."""
+
+    @property
+    def sides(self) -> tuple[CaseSummary | None, ...]:
+        """In each evaluation, in their order."""
+        return self.first, self.second, *self.others
 
 
-def _both_sides(
-    evaluations: Evaluations, first: EvaluationRecord, second: EvaluationRecord, chosen: Sequence[CaseChange]
+def _find_sides(
+    evaluations: Evaluations, compared: Sequence[EvaluationRecord], chosen: Sequence[CaseChange]
 ) -> list[CasePair]:
-    """These cases as both evaluations judged them."""
-    sides: list[dict[str, CaseSummary]] = [{}, {}]
+    """These cases as the evaluations judged them."""
+    sides: list[dict[str, CaseSummary]] = [{} for _ in compared]
     for start in range(0, len(chosen), ASKED_CASES):
         group = chosen[start : start + ASKED_CASES]
         wanted = CaseFilter(case_ids=tuple(one.case_id for one in group))
-        for side, evaluation in zip(sides, (first, second), strict=True):
+        for side, evaluation in zip(sides, compared, strict=True):
             side.update((one.case_id, one) for one in evaluations.cases(evaluation, wanted) if one.repeat == 0)
+    first, second, *others = sides
     return [
-        CasePair(one.case_id, sides[0][one.case_id], sides[1][one.case_id], one.change, one.difference)
+        CasePair(
+            *(one.case_id, first[one.case_id], second[one.case_id], one.change, one.difference),
+            tuple(side.get(one.case_id) for side in others),
+        )
         for one in chosen
     ]
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -23,6 +24,8 @@ from meruit.console.shape import TextPiece, json_tree, main_text, plural, shorte
 from meruit.console.sorting import read_beside
 from meruit.console.summaries import CaseNeighbours, find_neighbours
 from meruit.console.table import Column, Table, read_once
+from meruit.errors import NotFound
+from meruit.evaluations.compare import MOST_COMPARED
 from meruit.evaluations.evaluation import CaseSummary, EvaluationRecord
 from meruit.evaluations.reader import CaseFilter, Evaluations, find_case
 from meruit.model.access import Role
@@ -55,6 +58,10 @@ COLUMNS = (
 AGENT_COLUMNS = tuple(
     replace(one, sortable=one.key == "recorded") for one in COLUMNS if one.key not in ("agent", "domain", "consumer")
 )
+NEWEST_EVALUATIONS = 50
+"""Evaluations that a case looks among for others of the same dataset."""
+MOST_SAME = 6
+"""Other evaluations that a case leads to."""
 COUNTED_ROWS = 400
 """Outcomes that a list counts: "more than 400" is enough to know."""
 
@@ -143,6 +150,8 @@ class JudgedView:
     record: Any = None
     walk: CaseNeighbours | None = None
     """Where it stands among the cases that the reader walks through: those of the list, or the failing ones."""
+    same: tuple[tuple[EvaluationRecord, CaseSummary], ...] = ()
+    """The same case in other evaluations, the newest first."""
     labels: tuple[tuple[ReviewRecord, RecordedLabel], ...] = ()
     """What people said of it, each with its review."""
 
@@ -212,6 +221,24 @@ def _walked(query: Query, evaluations: Evaluations, evaluation: EvaluationRecord
     return case_filter(asked, evaluations.criteria(evaluation).ids, labelled)
 
 
+def _find_same(
+    evaluations: Evaluations, evaluation: EvaluationRecord, case: CaseSummary, compared: Sequence[str]
+) -> tuple[tuple[EvaluationRecord, CaseSummary], ...]:
+    """The case in the evaluations that it was compared with, and in the newest ones of the same dataset."""
+    others = dict[str, EvaluationRecord]()
+    for name in compared[:MOST_COMPARED]:
+        # The address may be older than the evaluation is gone.
+        with suppress(NotFound):
+            one = evaluations.find(name)
+            others[one.id] = one
+    if evaluation.dataset_digest is not None:
+        newest = evaluations.page(limit=NEWEST_EVALUATIONS)
+        others |= {one.id: one for one in newest if one.dataset_digest == evaluation.dataset_digest}
+    others.pop(evaluation.id, None)
+    ordered = sorted(others.values(), key=lambda one: one.id, reverse=True)
+    return tuple(evaluations.same_case(ordered, case.case_id, case.repeat)[:MOST_SAME]) if ordered else ()
+
+
 def _find(request: PageRequest, outcome_id: str, query: Query) -> JudgedView:
     store, caller = request.service.store, request.caller
     with store.database.reading() as connection:
@@ -235,6 +262,7 @@ def _find(request: PageRequest, outcome_id: str, query: Query) -> JudgedView:
         *(outcome_id, detail.input, detail.output, detail.metadata, detail.result, detail.error_message),
         *(case, evaluation),
         labels=_labels(reviews, evaluation, case),
+        same=_find_same(evaluations, evaluation, case, query.all("e")),
         walk=find_neighbours(evaluations, evaluation, _walked(query, evaluations, evaluation, reviews), case.seq),
     )
 

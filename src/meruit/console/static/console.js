@@ -6,7 +6,7 @@
   const typing = at => at.closest("input:not([type=checkbox]):not([type=radio]), textarea, select, [contenteditable]");
 
   // ---- rows: j and k move, o opens, x selects, c copies ----
-  const rows = () => all("table[data-rows] > tbody > tr").filter(row => row.checkVisibility());
+  const rows = () => all("table[data-rows] > tbody > tr:not(.sub)").filter(row => row.checkVisibility());
   const current = () => one("tr[aria-selected=true]");
   function move(step) {
     const list = rows();

@@ -266,6 +266,19 @@ def cases_sorted(
             yield case, cursor
 
 
+def find_same_case(
+    connection: Connection, tenant: str, evaluation_ids: Collection[str], case_id: str, repeat: int
+) -> dict[str, CaseSummary]:
+    """One try of a case in several evaluations, by their ids; those that do not have it are left out."""
+    query = select(tables.evaluation_cases).where(
+        _cases.tenant == tenant,
+        _cases.evaluation_id.in_(evaluation_ids),
+        _cases.case_id == case_id,
+        _cases.repeat == repeat,
+    )
+    return {row.evaluation_id: case_of(row) for row in connection.execute(query)}
+
+
 def positions(connection: Connection, tenant: str, evaluation_id: str, wanted: CaseFilter) -> Iterator[int]:
     """The positions of the cases that fit, in order; texts are not searched for."""
     query = (
@@ -411,7 +424,7 @@ def case_changes(
     connection: Connection, tenant: str, first: str, second: str, *, flips: bool = False
 ) -> list[CaseChange]:
     """What became of the first try of each case that both have, in the order of the first; or only of what flipped."""
-    columns = [one.c[name] for one in (_FIRST, _SECOND) for name in ("verdict", "success", "score")]
+    columns = [one.c[name] for one in (_FIRST, _SECOND) for name in ("verdict", "success", "score", "statuses")]
     query = (
         select(_FIRST.c.case_id, *columns)
         .select_from(_PAIRED)
@@ -421,13 +434,16 @@ def case_changes(
     )
     if flips:
         query = query.where(_FIRST.c.success != _SECOND.c.success)
+    # Few pairs of statuses differ, and these lists are kept: cases share them.
+    kinds: dict[tuple[str, str], tuple[str, str]] = {}
     return [
         CaseChange(
             case_id,
             describe_change(_VERDICTS[a], _VERDICTS[b], first_success=bool(passed), second_success=bool(passed_b)),
             score_b - score,
+            kinds.setdefault((statuses, statuses_b), (statuses, statuses_b)),
         )
-        for case_id, a, passed, score, b, passed_b, score_b in connection.execute(query)
+        for case_id, a, passed, score, statuses, b, passed_b, score_b, statuses_b in connection.execute(query)
     ]
 
 
