@@ -67,7 +67,14 @@ def draw_pair(chance: Random, cases: int, rate: float, lead: float, *, grouped: 
 def to_cases(ends: Ends, *, grouped: bool) -> list[CaseSummary]:
     return [
         CaseSummary(
-            *(str(number), 0, number, str(number), 1, Verdict.PASS if end else Verdict.FAIL, end, float(end)),
+            str(number),
+            0,
+            number,
+            str(number),
+            1,
+            Verdict.PASS if end else Verdict.FAIL,
+            end,
+            float(end),
             "m" if end else "n",
             str(number // GROUP) if grouped else None,
         )

@@ -120,7 +120,10 @@ def _rescore(store: Store) -> float:
     def again() -> None:
         criteria = [{**service.CRITERIA[0], "threshold": 2_000 + next(thresholds)}, *service.CRITERIA[1:]]
         done = rescore(
-            *(store, VerificationEngine(), TENANT, SuccessCriteria.model_validate({"criteria": criteria})),
+            store,
+            VerificationEngine(),
+            TENANT,
+            SuccessCriteria.model_validate({"criteria": criteria}),
             narrowed=outcomes.OutcomeFilter(agent_id=RARE.labels.agent_id),
             reason="benchmark",
             runner=LocalRunner(),

@@ -69,7 +69,10 @@ class Kept:
         criteria = _criteria(0.8 + self._number / 10_000, self._comment)
         start = time.process_time_ns()
         summary = rescore(
-            *(self.store, VerificationEngine(), "default", criteria),
+            self.store,
+            VerificationEngine(),
+            "default",
+            criteria,
             narrowed=None,
             reason="benchmark",
             runner=LocalRunner(),

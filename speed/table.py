@@ -163,7 +163,10 @@ class _Rescored:
         )
         criteria = SuccessCriteria.model_validate({"criteria": [keywords, confidence, matches]})
         summary = rescore(
-            *(self._store, VerificationEngine(), "default", criteria),
+            self._store,
+            VerificationEngine(),
+            "default",
+            criteria,
             narrowed=None,
             reason="benchmark",
             runner=LocalRunner(),

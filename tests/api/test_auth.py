@@ -387,8 +387,19 @@ def plant(deployment: Deployment, tenant: str) -> Planted:
     dead_letter(deployment, webhook["webhook"]["id"], canary("error"))
     secret |= {part.split(".")[1] for part in (*keys.values(), second_agent, revoked)} | {webhook["secret"]}
     return Planted(
-        *(tenant, keys, second_agent, revoked, outcome, name, work_id, contract, *runs, agent_run, usage_run),
-        *(frozenset(for_judges), frozenset(secret)),
+        tenant,
+        keys,
+        second_agent,
+        revoked,
+        outcome,
+        name,
+        work_id,
+        contract,
+        *runs,
+        agent_run,
+        usage_run,
+        frozenset(for_judges),
+        frozenset(secret),
     )
 
 
@@ -525,13 +536,11 @@ def usage_run_ready_for(deployment: Deployment, tenant: str, move: str, canary: 
     began, used = datetime(2026, 5, 4, tzinfo=UTC), Tokens(10, 5)
     call = MeteredCall(began, canary("model"), used, id=canary("call"), tier=canary("tier"))
     run = MeteredRun(
-        *(
-            run_id,
-            canary("framework"),
-            canary("account"),
-            AttributionKey(AttributionKind.KEY, canary("attribution_key")),
-            began,
-        ),
+        run_id,
+        canary("framework"),
+        canary("account"),
+        AttributionKey(AttributionKind.KEY, canary("attribution_key")),
+        began,
         ended_at=None if move in ("steps", "end") else began,
         steps=(MeteredStep(canary("step"), calls=(call,)),),
         task=canary("task"),

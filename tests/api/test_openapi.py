@@ -179,7 +179,8 @@ def made_real(case: AnyCase, known: Known) -> None:
         "version": lambda: 1,
         "work_id": lambda: known.work,
         "contract_id": lambda: contract_ready_for(
-            *(known.deployment, known.keys[0]),
+            known.deployment,
+            known.keys[0],
             "release" if case.operation.path == "/v1/holds/{contract_id}" else case.operation.path.split("}/")[-1],
         ),
         "key_id": lambda: known.deployment.key(Role.AUDITOR, known.tenant).split(".")[0],

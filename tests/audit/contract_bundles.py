@@ -132,7 +132,10 @@ class Stall(NamedTuple):
     def judged_again(self, contract_id: str, criteria: Mapping[str, Any]) -> None:
         """Another version of the verdict, by these criteria."""
         done = rescore(
-            *(self.store, ENGINE, self.tenant, SuccessCriteria.model_validate(criteria)),
+            self.store,
+            ENGINE,
+            self.tenant,
+            SuccessCriteria.model_validate(criteria),
             narrowed=OutcomeFilter(contract_id=contract_id),
             reason="the terms were read again",
             runner=LocalRunner(),
@@ -211,7 +214,7 @@ def called_off(stall: Stall) -> str:
 def adjusted(stall: Stall) -> str:
     """Paid, disputed, and settled on less."""
     resolve = ResolveDispute(
-        *(stall.request, disputed(stall), Decision.ADJUST, "half was right"), SettlementAmount(ADJUSTED_MICROS, "USD")
+        stall.request, disputed(stall), Decision.ADJUST, "half was right", SettlementAmount(ADJUSTED_MICROS, "USD")
     )
     return stall.move(resolve).id
 

@@ -57,7 +57,10 @@ def rescored(store: Store, threshold: float = 0.9) -> int:
     """Rescore all, and say how many entries the log got."""
     before = size_of(store)
     rescore(
-        *(store, ENGINE, TENANT, criteria_of(threshold)),
+        store,
+        ENGINE,
+        TENANT,
+        criteria_of(threshold),
         narrowed=None,
         reason="stricter",
         runner=LocalRunner(),

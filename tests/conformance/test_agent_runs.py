@@ -100,7 +100,11 @@ class Place(NamedTuple):
     def submit(self, submission_id: str, candidate: str = "A", owner: str | None = ME, run_id: str = "r") -> Submit:
         """A candidate whose first letter says what becomes of it."""
         return Submit(
-            *(self.tenant, run_id, happening(submission_id, candidate), SALT, owner),
+            self.tenant,
+            run_id,
+            happening(submission_id, candidate),
+            SALT,
+            owner,
             candidate=msgspec.json.encode(candidate),
             verifier_version="v1",
             problems="no fit" if candidate.startswith("M") else "",

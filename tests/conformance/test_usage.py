@@ -1075,8 +1075,20 @@ def test_an_attribution_run_has_the_columns_of_its_row(here: Place) -> None:
     record = here.found()
     assert record.next_observation_at is not None
     assert known == AttributionRun(
-        *("r", record.seq, "session", "x", to_micros(BEGUN), to_micros(ENDED), 20, 10, None, 20, 10, 3),
-        *(to_micros(record.next_observation_at), "pending"),
+        "r",
+        record.seq,
+        "session",
+        "x",
+        to_micros(BEGUN),
+        to_micros(ENDED),
+        20,
+        10,
+        None,
+        20,
+        10,
+        3,
+        to_micros(record.next_observation_at),
+        "pending",
     )
     assert (unknown.id, unknown.ended_at, unknown.last_input, unknown.next_observation_at) == ("open", None, None, None)
 

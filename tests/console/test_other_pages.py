@@ -82,8 +82,15 @@ def filled(engine: VerificationEngine, tmp_path_factory: pytest.TempPathFactory)
     webhook = made.store.recorder.write(wish).webhook.id
     listed = made.ask("GET", "/v1/outcomes", key=keys[Role.ADMIN]).json()["outcomes"]
     yield Filled(
-        *(made, tenant, readers[Role.ADMIN], readers[Role.AUDITOR], readers[Role.AGENT]),
-        *(runs, benchmark_run["id"], webhook, listed[0]["id"]),
+        made,
+        tenant,
+        readers[Role.ADMIN],
+        readers[Role.AUDITOR],
+        readers[Role.AGENT],
+        runs,
+        benchmark_run["id"],
+        webhook,
+        listed[0]["id"],
     )
     made.close()
 

@@ -20,7 +20,9 @@ def review_id(console: Deployment) -> str:
     evaluate(console.store, "replies", DEFAULT_TENANT, cases=40)
     reviews = Reviews(console.store, DEFAULT_TENANT)
     wanted = ReviewRequest(
-        *("polite", "replies", "right"),
+        "polite",
+        "replies",
+        "right",
         question="Is it <b>polite</b>?",
         instructions="Be fair.\nTake your time.",
         random=20,

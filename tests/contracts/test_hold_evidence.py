@@ -29,8 +29,19 @@ from meruit.store.store import Store
 
 MOMENT = datetime(2026, 5, 4, tzinfo=UTC)
 CONTRACT = Contract(
-    *("con_1", 1, "wrk_1", "ada", "buyer", None, ContractState.VERIFICATION_PENDING, Escrow.HELD, "USD", 90_000),
-    *(b"{}", MOMENT, MOMENT),
+    "con_1",
+    1,
+    "wrk_1",
+    "ada",
+    "buyer",
+    None,
+    ContractState.VERIFICATION_PENDING,
+    Escrow.HELD,
+    "USD",
+    90_000,
+    b"{}",
+    MOMENT,
+    MOMENT,
 )
 
 

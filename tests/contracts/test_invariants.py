@@ -47,8 +47,19 @@ class Clerk:
 
     def award(self, name: str, currency: str, hold: int) -> None:
         contract = Contract(
-            *(name, self.leaf, "w", f"agent-of-{name}", "buyer", None, ContractState.AWARDED, Escrow.HELD),
-            *(currency, hold, b"{}", WHEN, WHEN),
+            name,
+            self.leaf,
+            "w",
+            f"agent-of-{name}",
+            "buyer",
+            None,
+            ContractState.AWARDED,
+            Escrow.HELD,
+            currency,
+            hold,
+            b"{}",
+            WHEN,
+            WHEN,
         )
         self.contracts[name] = contract
         self.move(contract, "hold", 0, consumer=-hold, escrow=hold)
@@ -66,7 +77,9 @@ class Clerk:
         ]
         bill = Bill(contract.currency, lines, base, bonus, penalty, total, fee, total - fee, released)
         self.move(
-            *(contract, "settle", number),
+            contract,
+            "settle",
+            number,
             escrow=-contract.hold_micros,
             agent=total - fee,
             platform=fee,
@@ -91,7 +104,9 @@ class Clerk:
         contract = self.contracts[name]
         bill = self.settlements[-1].bill
         self.move(
-            *(contract, "reverse", contract.settlement),
+            contract,
+            "reverse",
+            contract.settlement,
             escrow=contract.hold_micros,
             agent=-bill.payout,
             platform=-bill.fee,
@@ -391,7 +406,10 @@ CORRUPTIONS = [
         named(
             invariants.states_fit_the_money,
             partial(changed, name=name, **parts),
-            *(name, state, escrow, outcome),
+            name,
+            state,
+            escrow,
+            outcome,
         )
         for name, parts, state, escrow, outcome in (
             ("open", {"outcome_id": "o"}, "awarded", "held", "with "),
@@ -564,7 +582,9 @@ CORRUPTIONS = [
         named(
             invariants.transfers_have_grounds,
             partial(without_row, move),
-            *(transfer, move[0], "operation"),
+            transfer,
+            move[0],
+            "operation",
         )
         for transfer, move in (
             ("hold", ("open", "award", 0)),

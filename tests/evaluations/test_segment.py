@@ -29,8 +29,18 @@ PLAN = compile_plan(
 def content(case: str, work: dict[str, object] | None = None) -> CaseContent:
     raw = msgspec.Raw(msgspec.json.encode({"text": "a\nb"} if work is None else work))
     return CaseContent(
-        *(case, 0, f"out_{case}", 1, raw, raw, raw, msgspec.Raw(b'{"verdict":"pass"}'), "0f" * 64),
-        *("pass", True, "1"),
+        case,
+        0,
+        f"out_{case}",
+        1,
+        raw,
+        raw,
+        raw,
+        msgspec.Raw(b'{"verdict":"pass"}'),
+        "0f" * 64,
+        "pass",
+        True,
+        "1",
     )
 
 

@@ -44,7 +44,14 @@ def case(
 ) -> CaseSummary:
     verdict = Verdict.INCONCLUSIVE if passed is None else Verdict.PASS if passed else Verdict.FAIL
     return CaseSummary(
-        *(f"c{number}", repeat, number, f"out_{number}", 1, verdict, bool(passed), float(bool(passed))),
+        f"c{number}",
+        repeat,
+        number,
+        f"out_{number}",
+        1,
+        verdict,
+        bool(passed),
+        float(bool(passed)),
         statuses or LETTER[passed] * len(CRITERIA),
         group,
         {} if tag is None else {"kind": tag},

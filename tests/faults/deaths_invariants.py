@@ -154,7 +154,15 @@ def look(store: Store, connection: Connection, seen: Seen, asked: Asked, request
     judged = read.rows(tables.verdicts, ("tenant", "outcome_id"), outcomes)
     held = read.rows(tables.verdict_segments, ("leaf",), ((row.leaf,) for row in judged))
     return View(
-        *(store, connection, seen, requests, asked, state, leaves, range(seen.size, state.size), outcomes),
+        store,
+        connection,
+        seen,
+        requests,
+        asked,
+        state,
+        leaves,
+        range(seen.size, state.size),
+        outcomes,
         verdicts={(row.tenant, row.outcome_id, row.version): _with_result(connection, row) for row in judged},
         segments={row.leaf: row for row in held},
         blobs={(row.tenant, row.address): row for row in read.rows(tables.blobs, ("tenant", "address"), addresses)},

@@ -156,8 +156,15 @@ def rescored_like(store: Store, several: AddVersions) -> AddRescored:
 # Any: a row of SQLAlchemy's.
 def _place(row: Any, version: int) -> OutcomePlace:
     return OutcomePlace(
-        *(row.id, row.seq, version, row.verdict, row.score, row.success),
-        *(row.criteria_digest, row.contract_id, row.evidence_leaf),
+        row.id,
+        row.seq,
+        version,
+        row.verdict,
+        row.score,
+        row.success,
+        row.criteria_digest,
+        row.contract_id,
+        row.evidence_leaf,
     )
 
 

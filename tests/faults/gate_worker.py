@@ -97,7 +97,8 @@ async def live(order: dict[str, Any]) -> None:
     try:
         known = [one for one in agents() if one.name in order["agents"]]
         await run_worker(
-            *(store, AgentRoster(known)),
+            store,
+            AgentRoster(known),
             concurrency=order["concurrency"],
             total=order.get("total"),
             deps=Effects(folder),

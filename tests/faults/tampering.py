@@ -745,7 +745,11 @@ class Forgery(NamedTuple):
             entries.append(entry)
         salts = {**bundle.salts.of_work(), **bundle.salts.results}
         return cls(
-            *(entries, bundle.manifest.outcome, bundle.criteria, bundle.work, bundle.results),
+            entries,
+            bundle.manifest.outcome,
+            bundle.criteria,
+            bundle.work,
+            bundle.results,
             {name: bytes.fromhex(salt) for name, salt in salts.items()},
             bundle.contract,
             bundle.usage,

@@ -471,7 +471,8 @@ def test_a_custom_context_starts_with_the_payload_and_keeps_changes() -> None:
         return len(basket.items)
 
     made, model = agent(
-        *(says("", calls("put", item="b")), submits(n=1)),
+        says("", calls("put", item="b")),
+        submits(n=1),
         output_type=Bought,
         tools=[put],
         context_type=Basket,

@@ -45,7 +45,17 @@ ENGINE = build_engine(Settings(), governed=False)
 NOW = datetime(2026, 3, 1, 12, 0, 5, tzinfo=UTC)
 ABOUT = OutcomeIdentity("c1", "w1", "a1", "b1")
 CONTRACT = Contract(
-    *("c1", 1, "w1", "a1", "b1", None, ContractState.EXECUTING, Escrow.HELD, "USD", 0, b"{}"),
+    "c1",
+    1,
+    "w1",
+    "a1",
+    "b1",
+    None,
+    ContractState.EXECUTING,
+    Escrow.HELD,
+    "USD",
+    0,
+    b"{}",
     awarded_at=NOW,
     expires_at=NOW,
     started_at=NOW - timedelta(seconds=5),

@@ -16,8 +16,27 @@ CHOICES = ["poor", "fair", "good"]
 
 def vote(answer: str | int | None, status: VoteStatus = VoteStatus.USABLE, stage: int = 0) -> Vote:
     return Vote(
-        *("k", "v", 1, stage, status, answer, "", "openai", "m", "m", {}, "d", [], "", None, 1, 1, 1),
-        *(datetime(2026, 1, 1, tzinfo=UTC), False, False),
+        "k",
+        "v",
+        1,
+        stage,
+        status,
+        answer,
+        "",
+        "openai",
+        "m",
+        "m",
+        {},
+        "d",
+        [],
+        "",
+        None,
+        1,
+        1,
+        1,
+        datetime(2026, 1, 1, tzinfo=UTC),
+        False,
+        False,
     )
 
 

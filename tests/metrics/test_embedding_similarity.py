@@ -270,7 +270,10 @@ def test_rescoring_asks_nothing_again(server: Server, tmp_path: Path) -> None:
     registrar.record_sync("default", registrar.judge_sync(registrar.compile(criteria_of(0.8)), work))
     asked = len(server.asked)
     summary = rescore(
-        *(store, engine, "default", criteria_of(0.7)),
+        store,
+        engine,
+        "default",
+        criteria_of(0.7),
         narrowed=None,
         reason="a lower threshold",
         runner=LocalRunner(),

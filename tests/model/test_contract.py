@@ -1,6 +1,7 @@
 """Terms, budgets and work as a buyer writes them: what is taken, and what is refused before money is put aside."""
 
 import re
+from datetime import UTC, datetime
 from decimal import Decimal
 from hashlib import sha256
 from typing import Any
@@ -23,6 +24,7 @@ from meruit.model.contract import (
     Budget,
     CapSplit,
     Contract,
+    ContractState,
     Escrow,
     Execution,
     SettleWhen,
@@ -37,6 +39,7 @@ from meruit.model.outcome import MAX_LABEL
 from meruit.model.threshold import LARGEST_MICROS
 
 CRITERION = {"metric": "word_count", "metric_type": "count", "comparison": "gte", "threshold": 2}
+AT = datetime(2026, 11, 1, tzinfo=UTC)
 AMOUNTS = st.integers(0, LARGEST_MICROS).map(in_units)
 SHARES = st.decimals(0, 1, places=9).map(str)
 NO_AMOUNT = [
@@ -89,7 +92,19 @@ def agreements(draw: st.DrawFn) -> Terms:
 def kept(terms: Terms) -> Terms:
     """The terms as they are read back from a contract."""
     contract = Contract(
-        *("c", 1, "w", "a", "b", None, "awarded", "held", terms.currency, 0, terms_body(terms), None, None),  # type: ignore[arg-type]
+        id="c",
+        seq=1,
+        work_id="w",
+        agent_id="a",
+        consumer_id="b",
+        domain=None,
+        state=ContractState.AWARDED,
+        escrow=Escrow.HELD,
+        currency=terms.currency,
+        hold_micros=0,
+        terms=terms_body(terms),
+        awarded_at=AT,
+        expires_at=AT,
     )
     return terms_of(contract)
 

@@ -31,7 +31,17 @@ def test_what_is_hidden_from_a_completion_is_absent_and_not_null() -> None:
 def test_a_run_reads_as_it_was_written() -> None:
     axes = {"safety": TaskRunAxis(None, 2.0, 1, 2, Bounds(0.5, 1.0))}
     run = TaskRun(
-        *("trn_1", 7, "front-desk", 1, "t1", 1, RunStatus.COMPLETED, True, Reveal.AXES, NOW, "me"),
+        "trn_1",
+        7,
+        "front-desk",
+        1,
+        "t1",
+        1,
+        RunStatus.COMPLETED,
+        True,
+        Reveal.AXES,
+        NOW,
+        "me",
         verdict=Verdict.INCONCLUSIVE,
         exact="1/3",
         exact_high="2/3",

@@ -56,12 +56,10 @@ def ids(store: Store) -> list[str]:
     """Two outcomes; the first was rescored."""
     first = put(store, {"text": "two words", "n": HUGE, "confidence": True}, criteria_of(WORDS, SURE))
     rescore(
-        *(
-            store,
-            VerificationEngine(),
-            "default",
-            criteria_of({**WORDS, "threshold": Decimal("1.0000000000000000001")}),
-        ),
+        store,
+        VerificationEngine(),
+        "default",
+        criteria_of({**WORDS, "threshold": Decimal("1.0000000000000000001")}),
         narrowed=None,
         reason="stricter, “quoted”",
         runner=LocalRunner(),

@@ -80,9 +80,7 @@ def test_an_erased_version_keeps_its_hash_and_nothing_else(content: VersionConte
 def test_an_entry_by_its_form_is_the_encoder_s(
     contract: str, version: int, success: bool, money: int, index: int
 ) -> None:
-    entry = VersionEntry(
-        *("out_1", contract, version, HASHES[0], "pass", success, "1/3", money, 7), evidence_index=index
-    )
+    entry = VersionEntry("out_1", contract, version, HASHES[0], "pass", success, "1/3", money, 7, evidence_index=index)
     form = version_form("pass", success, "1/3", money, 7)
     written = form % (msgspec.json.encode(contract), index, b"out_1", HASHES[0].encode(), version)
     assert written == version_bytes(entry)
@@ -122,5 +120,5 @@ def test_a_damaged_blob_is_refused() -> None:
 def _content(outcome: str) -> VersionContent:
     result = msgspec.structs.replace(RESULT, contract_id=outcome, output_digest=sha256(outcome.encode()).hexdigest())
     return VersionContent(
-        *(outcome, outcome, 2, "pass", True, "1", 0, 0), result=result.to_json(), salt=b"s" * 16, evidence_index=3
+        outcome, outcome, 2, "pass", True, "1", 0, 0, result=result.to_json(), salt=b"s" * 16, evidence_index=3
     )

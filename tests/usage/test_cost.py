@@ -106,7 +106,9 @@ def test_the_cost_lies_between_its_bounds_for_any_split(
     prices = priced(input=read, output="1", cached=cached, cache_write=written)
     true = cost_bounds(tokens, prices)
     seen = Tokens(
-        *(tokens.input, tokens.output, tokens.requests),
+        tokens.input,
+        tokens.output,
+        tokens.requests,
         cached=None if hide_cached else tokens.cached,
         cache_write=None if hide_written else tokens.cache_write,
     )

@@ -52,7 +52,9 @@ class BodyAdmission:
         """Take a slot for one large body; raises ApiProblem 503 when no slot is free, or this caller has too many."""
         if self.slots_in_use >= self._slots or self._held[caller] >= self._slots_per_caller:
             raise ApiProblem(
-                *(503, "too_many_large_bodies", "too many large bodies are being served; retry in a moment"),
+                503,
+                "too_many_large_bodies",
+                "too many large bodies are being served; retry in a moment",
                 headers={"Retry-After": str(RETRY_AFTER_S)},
             )
         self._held[caller] += 1

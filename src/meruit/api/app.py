@@ -336,7 +336,8 @@ def assemble_service(
         registrar=registrar,
         marketplace=build_marketplace(settings, registrar),
         dispatcher=Dispatcher(
-            *(store, outbound.post),
+            store,
+            outbound.post,
             log=partial(_log_events, instruments),
             report=_log_delivery_failure,
             counters=_PrometheusDeliveryCounters(instruments),

@@ -33,7 +33,9 @@ class KeysInFlight:
         shared_name = f"key:{tenant}\n{key}"
         if name in self._running or (self._shared is not None and self._shared.acquire(shared_name) is None):
             raise ApiProblem(
-                *(409, "still_running", f"a request with this {HEADER} is being served; retry in a moment"),
+                409,
+                "still_running",
+                f"a request with this {HEADER} is being served; retry in a moment",
                 headers={"Retry-After": "1"},
             )
         self._running.add(name)

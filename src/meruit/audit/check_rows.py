@@ -457,7 +457,7 @@ def _compare_label(reading: Reading, row: Any, entry: LabelEntry) -> Iterator[st
     table = tables.review_draws
     draw = reading.connection.execute(
         select(table.c.case_id, table.c.repeat).where(
-            *(table.c.tenant == row.tenant, table.c.review_id == row.review_id, table.c.number == row.number)
+            table.c.tenant == row.tenant, table.c.review_id == row.review_id, table.c.number == row.number
         )
     ).first()
     case = "" if draw is None else f"{draw.case_id}#{draw.repeat}"
@@ -517,9 +517,7 @@ def _compare_balance(reading: Reading, row: Any, _: None) -> Iterator[str]:
     of = [balances.c.tenant == row.tenant, balances.c.currency == row.currency, balances.c.account == row.account]
     total = (
         select(func.coalesce(func.sum(postings.c.micros), 0))
-        .where(
-            *(postings.c.tenant == row.tenant, postings.c.currency == row.currency, postings.c.account == row.account)
-        )
+        .where(postings.c.tenant == row.tenant, postings.c.currency == row.currency, postings.c.account == row.account)
         .scalar_subquery()
     )
     micros, summed = reading.connection.execute(select(balances.c.micros, total).where(*of)).one()

@@ -52,7 +52,11 @@ def rate_of(daily: DailyVerdicts) -> Rate:
     open_, judged = total["inconclusive"] + total["error"], passed + failed
     every = judged + open_
     return Rate(
-        *(every, passed, failed, open_, passed / judged if judged else None),
+        every,
+        passed,
+        failed,
+        open_,
+        passed / judged if judged else None,
         wilson(passed / judged, judged) if judged else None,
         Bounds(passed / every, (passed + open_) / every) if every else None,
     )

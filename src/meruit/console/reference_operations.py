@@ -105,7 +105,10 @@ def _operation(document: OpenApiNode, path: str, method: str, operation: OpenApi
 def _parameter(parameter: OpenApiNode) -> Field:
     schema = parameter.get("schema", {})
     return Field(
-        *(parameter["name"], describe_kind(schema), parameter["in"], bool(parameter.get("required"))),
+        parameter["name"],
+        describe_kind(schema),
+        parameter["in"],
+        bool(parameter.get("required")),
         parameter.get("description", "") or schema.get("description", ""),
         parameter.get("example"),
     )

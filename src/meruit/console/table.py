@@ -62,8 +62,12 @@ class Table:
         asked = query.get(SORT)
         order = asked if asked.removeprefix("-") in sortable else sort
         return cls(
-            *(caption, tuple(columns), tuple(shown), query),
-            *(order.removeprefix("-"), order.startswith("-")),
+            caption,
+            tuple(columns),
+            tuple(shown),
+            query,
+            order.removeprefix("-"),
+            order.startswith("-"),
         )
 
     @property

@@ -51,7 +51,12 @@ def to_earnings_report(found: Sequence[Earnings]) -> EarningsReport:
     """The view of earnings, with a total for each currency."""
     days = [
         EarningsView(
-            *(one.day, one.provider_id, one.agent_id, one.currency, one.settlements, one.reversals),
+            one.day,
+            one.provider_id,
+            one.agent_id,
+            one.currency,
+            one.settlements,
+            one.reversals,
             *map(in_units, (one.gross, one.fee, one.net, one.reversed)),
         )
         for one in found

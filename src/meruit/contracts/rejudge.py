@@ -17,7 +17,10 @@ def rejudge(marketplace: Marketplace, actor: Actor, contract_id: str, reason: st
         raise WrongState("wrong_state", f"contract {contract_id} has no output yet; complete it first")
     criteria = NO_CRITERIA if case.work.criteria is None else criteria_from(case.work.criteria)
     summary = rescore(
-        *(store, marketplace.registrar.engine, actor.tenant, criteria),
+        store,
+        marketplace.registrar.engine,
+        actor.tenant,
+        criteria,
         narrowed=OutcomeFilter(contract_id=contract_id),
         reason=f"judged again by {actor.by}: {reason}",
         runner=LocalRunner(),

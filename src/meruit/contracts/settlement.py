@@ -215,10 +215,19 @@ def write_settlement(
     leaf = step.append(
         SettlementEntry(
             *step.entry_header(contract),
-            *(contract.settlement, version),
+            contract.settlement,
+            version,
             owed.currency,
-            *(owed.base, owed.bonus, owed.penalty, owed.total, owed.fee, owed.payout, owed.released),
-            *(sha256(body).hexdigest(), step.actor.by, reason),
+            owed.base,
+            owed.bonus,
+            owed.penalty,
+            owed.total,
+            owed.fee,
+            owed.payout,
+            owed.released,
+            sha256(body).hexdigest(),
+            step.actor.by,
+            reason,
         )
     )
     step.writing.insert(
@@ -246,7 +255,9 @@ def write_settlement(
         record_run_payment(step.writing, step.tenant, contract, contract.evidence)
     _record_settled_amounts(step, contract, owed)
     step.emit_event(
-        *(contract, EventType.CONTRACT_SETTLED, contract.settlement),
+        contract,
+        EventType.CONTRACT_SETTLED,
+        contract.settlement,
         version=version,
         settlement=contract.settlement,
         currency=owed.currency,
@@ -282,7 +293,9 @@ def reverse_payment(step: ContractTransaction, contract: Contract, mark: str, re
     step.record_operation(contract, Operation.REVERSE, number, mark, reason)
     forget_run_payment(step.writing, step.tenant, contract)
     step.emit_event(
-        *(contract, EventType.CONTRACT_REVERSED, number),
+        contract,
+        EventType.CONTRACT_REVERSED,
+        number,
         settlement=number,
         total=in_units(paid.total),
         currency=contract.currency,

@@ -48,8 +48,14 @@ def to_statement_view(found: Statement, *, for_agent: bool = False) -> Statement
         in_units(found.closing),
         [
             MovementView(
-                *(line.at, line.contract_id, line.operation, in_units(line.micros), in_units(line.balance), line.leaf),
-                *(line.title, None if for_agent else line.counterparty),
+                line.at,
+                line.contract_id,
+                line.operation,
+                in_units(line.micros),
+                in_units(line.balance),
+                line.leaf,
+                line.title,
+                None if for_agent else line.counterparty,
                 *map(in_units, (line.gross, line.fee, line.net)),
             )
             for line in found.lines

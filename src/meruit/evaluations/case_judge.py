@@ -192,8 +192,17 @@ def _keep(  # noqa: PLR0913 - all that is kept of a case
     given, made, facts = digests
     own, bonus, penalty = verdict.exact, verdict.bonus_micros, verdict.penalty_micros
     line = write_line(
-        *(case_json, case.repeat, outcome_id, 1, (written.input, written.output, written.metadata), in_line),
-        *(verdict.verdict_text, verdict.success_json, own, bonus, penalty),
+        case_json,
+        case.repeat,
+        outcome_id,
+        1,
+        (written.input, written.output, written.metadata),
+        in_line,
+        verdict.verdict_text,
+        verdict.success_json,
+        own,
+        bonus,
+        penalty,
         _to_json(case.error_message) if case.error_message else b'""',
     )
     commitments = (
@@ -203,8 +212,16 @@ def _keep(  # noqa: PLR0913 - all that is kept of a case
         commitment(salts[_OF_RESULT], result_json),
     )
     entry = write_case(
-        *(case_json, case.repeat, outcome_id, 1, commitments),
-        *(verdict.verdict_text, verdict.success_json, own, bonus, penalty),
+        case_json,
+        case.repeat,
+        outcome_id,
+        1,
+        commitments,
+        verdict.verdict_text,
+        verdict.success_json,
+        own,
+        bonus,
+        penalty,
     )
     summary = CaseSummary(
         case_id=case.id,
@@ -331,7 +348,8 @@ class WrittenWork(msgspec.Struct, frozen=True):
     def write(cls, case: Case) -> Self:
         """Write the work; raises InvalidCase for what is not JSON."""
         return cls(
-            *(_payload(case, "input", case.input), _payload(case, "output", case.output or {})),
+            _payload(case, "input", case.input),
+            _payload(case, "output", case.output or {}),
             _payload(case, "metadata", case.metadata),
         )
 

@@ -180,7 +180,9 @@ def evaluate(  # noqa: PLR0913 - one a choice
     def run() -> EvaluationResult:
         return asyncio.run(
             evaluate_async(
-                *(criteria, cases, target),
+                criteria,
+                cases,
+                target,
                 name=name,
                 data=data,
                 database_url=database_url,

@@ -154,7 +154,7 @@ def import_source(  # noqa: PLR0913 - one a choice
         if (known.dataset_digest, known.criteria_digest, dict(known.tags)) == same:
             return ImportResult(known, found, is_new=False)
     started = evaluator.start(
-        *(name, compiled), tags=all_tags, dataset_digest=found.digest, planned=found.cases, replaces_empty=True
+        name, compiled, tags=all_tags, dataset_digest=found.digest, planned=found.cases, replaces_empty=True
     )
     done = run_cases(evaluator, started, compiled, _cases(source, importer, pass_score), report=report)
     return ImportResult(done, found, is_new=True)

@@ -34,9 +34,7 @@ class MadeOutput(Record, frozen=True, omit_defaults=True):
     @classmethod
     def of(cls, case: Case) -> "MadeOutput":
         """The part of a case that a target is asked for."""
-        return cls(
-            *(case.id, case.repeat, case.output, case.metadata, case.error, case.error_message, case.cost_micros)
-        )
+        return cls(case.id, case.repeat, case.output, case.metadata, case.error, case.error_message, case.cost_micros)
 
     def fill(self, case: Case) -> Case:
         """The case with it."""

@@ -292,8 +292,11 @@ class Evaluations:
         cases, content = made.summary.overall.cases, msgspec.json.encode(made)
         signed = _figures_text(self._tenant, evaluation.id, cases, content)
         return KeptFigures(
-            *(cases, content, self._store.signer.sign_bytes(signed)),
-            *(made.summary.overall.rate, made.summary.cost_micros),
+            cases,
+            content,
+            self._store.signer.sign_bytes(signed),
+            made.summary.overall.rate,
+            made.summary.cost_micros,
         )
 
     def _count(self, evaluation: EvaluationRecord, advance: Advance = _ignore) -> SummaryBuilder:
@@ -366,7 +369,9 @@ def _detail(case: CaseSummary, content: CaseContent) -> CaseDetail:
     result = bytes(content.result)
     return CaseDetail(
         case,
-        *(payload_of(content.input), payload_of(content.output), payload_of(content.metadata)),
+        payload_of(content.input),
+        payload_of(content.output),
+        payload_of(content.metadata),
         VerificationResult.from_json(result) if result else None,
         content.error_message,
     )

@@ -163,15 +163,35 @@ def _pack(case: CaseContent) -> PackedCase:
     if case.erased is not None:
         nothing = (b"null", b"null", b"null")
         line = write_line(
-            *(of(case.case), case.repeat, outcome, case.version, nothing, b"null"),
-            *(verdict, of(case.success), score, case.bonus_micros, case.penalty_micros, of("")),
+            of(case.case),
+            case.repeat,
+            outcome,
+            case.version,
+            nothing,
+            b"null",
+            verdict,
+            of(case.success),
+            score,
+            case.bonus_micros,
+            case.penalty_micros,
+            of(""),
         )
         return PackedCase(None, b"%b,%b" % (line, of(case.erased)), _NO_SALTS, is_erased=True)
     work = bytes(case.input), bytes(case.output), bytes(case.metadata)
     template, result = _split(bytes(case.result), outcome, work)
     line = write_line(
-        *(of(case.case), case.repeat, outcome, case.version, work, result),
-        *(verdict, of(case.success), score, case.bonus_micros, case.penalty_micros, of(case.error_message)),
+        of(case.case),
+        case.repeat,
+        outcome,
+        case.version,
+        work,
+        result,
+        verdict,
+        of(case.success),
+        score,
+        case.bonus_micros,
+        case.penalty_micros,
+        of(case.error_message),
     )
     return PackedCase(template, line, bytes.fromhex(case.salts or ""))
 

@@ -104,7 +104,12 @@ class Evaluator:
         check_name(name, "the evaluation")
         check_tags(tags or {}, "the evaluation")
         return StartEvaluation(
-            *(self._tenant, name, criteria.body, criteria.digest, dataset_digest, planned),
+            self._tenant,
+            name,
+            criteria.body,
+            criteria.digest,
+            dataset_digest,
+            planned,
             tuple(sorted((tags or {}).items())),
         )
 

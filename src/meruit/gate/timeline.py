@@ -79,7 +79,9 @@ def load_timeline(connection: Connection, tenant: str, run: AgentRun) -> list[Ti
             tool = msgspec.json.decode(step.body, type=_ToolStep)
             entries.append(
                 TimelineEntry(
-                    *(TimelineKind.TOOL, step.at, place[0]),
+                    TimelineKind.TOOL,
+                    step.at,
+                    place[0],
                     text=tool.reply,
                     name=names.get(place, "tool"),
                     waits=tool.waits,
@@ -100,7 +102,9 @@ def _submissions(connection: Connection, tenant: str, run: AgentRun) -> list[Tim
         verdict = runs.find_verdict(connection, tenant, run.id, one.submission_id)
         found.append(
             TimelineEntry(
-                *(TimelineKind.SUBMISSION, one.at, one.turn),
+                TimelineKind.SUBMISSION,
+                one.at,
+                one.turn,
                 submission=one,
                 candidate=candidate,
                 before=before,

@@ -74,7 +74,8 @@ class RuleGovernance(LocalGovernance):
 
         least = self._copy.limits
         return reaches_similarity(
-            *(work.output, work.input[_REFERENCE]),
+            work.output,
+            work.input[_REFERENCE],
             similarity_min=least["similarity_min"],
             chars_min=least["chars_min"],
         )

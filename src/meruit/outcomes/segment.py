@@ -203,7 +203,7 @@ def write_line(
 def pack_version(content: VersionContent) -> PackedVersion:
     """A version, ready for its blob."""
     judged = describe_verdict(
-        *(content.verdict, content.success, content.score, content.bonus_micros, content.penalty_micros)
+        content.verdict, content.success, content.score, content.bonus_micros, content.penalty_micros
     )
     if content.evidence is not None:
         judged = b"%b,%b" % (judged, _WRITER.encode(content.evidence))

@@ -163,7 +163,10 @@ class PlaygroundState:
             for key, content, version, facts in self._rows(
                 "SELECT key, content, version, facts FROM items JOIN versions USING (kind, key, seq)"
                 " WHERE kind = ? AND key >= ? AND substr(key, 1, ?) = ? ORDER BY key",
-                *(kind, under, len(under), under),
+                kind,
+                under,
+                len(under),
+                under,
             )
         ]
 
@@ -172,7 +175,10 @@ class PlaygroundState:
         rows = self._rows(
             "SELECT key, facts FROM items JOIN versions USING (kind, key, seq)"
             " WHERE kind = ? AND key >= ? AND substr(key, 1, ?) = ? ORDER BY key",
-            *(kind, under, len(under), under),
+            kind,
+            under,
+            len(under),
+            under,
         )
         return {key: json.loads(facts) for key, facts in rows}
 
@@ -180,7 +186,10 @@ class PlaygroundState:
         """Count the items of a system."""
         ((found,),) = self._rows(
             "SELECT count(*) FROM items WHERE kind = ? AND key >= ? AND substr(key, 1, ?) = ?",
-            *(kind, under, len(under), under),
+            kind,
+            under,
+            len(under),
+            under,
         )
         return int(found)
 
@@ -329,14 +338,22 @@ class PlaygroundState:
         """List versions of a system's items, newest first, by prefix of the key, earliest time and number."""
         return self._versions(
             "kind = ? AND substr(key, 1, ?) = ? AND at >= ? AND seq < ? ORDER BY seq DESC LIMIT ?",
-            *(kind, len(under), under, since, before or 2**62, min(limit, MAX_EVENTS)),
+            kind,
+            len(under),
+            under,
+            since,
+            before or 2**62,
+            min(limit, MAX_EVENTS),
         )
 
     def versions_count(self, kind: SourceKind, *, under: str = "", since: str = "") -> int:
         """Count the versions of a history."""
         ((count,),) = self._rows(
             "SELECT count(*) FROM versions WHERE kind = ? AND substr(key, 1, ?) = ? AND at >= ?",
-            *(kind, len(under), under, since),
+            kind,
+            len(under),
+            under,
+            since,
         )
         return int(count)
 

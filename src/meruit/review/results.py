@@ -217,7 +217,9 @@ class ReviewResults:
             truth, probability = _both(truths_a.get(key), truths_b.get(key))
             pairs.append(RatedCase(judged, truth, probability, group=after.group or ""))
         return CorrectedDifference(
-            *(criterion, first.name, second.name),
+            criterion,
+            first.name,
+            second.name,
             correct_difference(pairs, Target.THESE),
             correct_difference(pairs, Target.LIKE_THESE),
         )
@@ -262,7 +264,9 @@ class ReviewResults:
                 best[one.version] = max(known, one, key=lambda each: each.calibration.labels)
         judges = tuple(
             CalibratedJudge(
-                *(one.name, version, one.calibration.labels),
+                one.name,
+                version,
+                one.calibration.labels,
                 # Beyond this, a float's noise would decide.
                 None if one.calibration.kappa is None else round(one.calibration.kappa, KAPPA_DIGITS),
             )
@@ -404,7 +408,11 @@ def _find_judged_labels(
         if labels is not None and labels.drawn:
             found.append(
                 JudgedLabel(
-                    *(case.case_id, answer_of_judge(case, position), labels.truth, labels.probability, case.tags),
+                    case.case_id,
+                    answer_of_judge(case, position),
+                    labels.truth,
+                    labels.probability,
+                    case.tags,
                     at_micros=started + case.seq,
                 )
             )
@@ -431,7 +439,10 @@ def _rate_cases(
         share = sum(sides) / len(sides) if cannot_tell is None else 1.0
         found.append(
             RatedCase(
-                *(_value(answer_of_judge(case, position)), value, labels.probability * share, labels.stratum),
+                _value(answer_of_judge(case, position)),
+                value,
+                labels.probability * share,
+                labels.stratum,
                 group=case.group or "",
             )
         )

@@ -222,7 +222,8 @@ class Reviews:
         """The newest reviews, of those older than the id `before`."""
         with self._reading() as connection:
             return read.page_reviews(
-                *(connection, self._tenant),
+                connection,
+                self._tenant,
                 evaluation_id=None if evaluation is None else evaluation.id,
                 before=before,
                 limit=limit,

@@ -743,7 +743,15 @@ def test_running_tasks_show_state_seconds_and_last_event(capsys: pytest.CaptureF
     now = [0.0]
     progress = Progress(2, clock=lambda: now[0])
     pending = TaskRun(
-        *("trn_1", 1, "clinic", 1, "book", 1, RunStatus.PENDING, True, Reveal.AXES),
+        "trn_1",
+        1,
+        "clinic",
+        1,
+        "book",
+        1,
+        RunStatus.PENDING,
+        True,
+        Reveal.AXES,
         created_at=datetime(2026, 1, 1, tzinfo=UTC),
         created_by="me",
     )

@@ -115,8 +115,16 @@ def test_other_runs_of_the_same_agent_are_left_to_their_worker(run: Run) -> None
 
 def test_the_run_counts_before_the_agent_and_is_recorded_whole(run: Run, write: Write) -> None:
     ended = run(
-        *("agent", "run", f"{HERE}:hasty", "--input", write("ask.txt", "count!"), "--payload", '{"a": 1}'),
-        *("--max-attempts", "3", "--json"),
+        "agent",
+        "run",
+        f"{HERE}:hasty",
+        "--input",
+        write("ask.txt", "count!"),
+        "--payload",
+        '{"a": 1}',
+        "--max-attempts",
+        "3",
+        "--json",
     )
     found = json.loads(ended.stdout)
     assert (ended.returncode, found["status"], found["request"]["payload"]) == (0, "completed", {"a": 1})

@@ -125,8 +125,17 @@ def test_a_target_makes_the_outputs(run: Run, files: None, write: Write, monkeyp
     write("target_of_eval.py", "async def answer(given):\n    return 'yes'\n")
     write("questions.jsonl", "\n".join(json.dumps({"id": n, "prompt": "?", "reference": "yes"}) for n in range(5)))
     ended = run(
-        *("eval", "run", "criteria.json", "questions.jsonl", "--name", "t", "--target", "target_of_eval:answer"),
-        *("--repeat", "2", "--json"),
+        "eval",
+        "run",
+        "criteria.json",
+        "questions.jsonl",
+        "--name",
+        "t",
+        "--target",
+        "target_of_eval:answer",
+        "--repeat",
+        "2",
+        "--json",
     )
     assert ended.returncode == 0, ended.stderr
     assert json.loads(ended.stdout)["summary"]["pass_hat_k"] == {"1": 1.0, "2": 1.0}
@@ -169,7 +178,14 @@ def test_a_target_that_prints_leaves_json_whole(
     write("target_that_prints.py", "def answer(given):\n    print('hello')\n    return 'yes'\n")
     write("questions.jsonl", '{"id": "q", "prompt": "?", "reference": "yes"}')
     ended = run(
-        *("eval", "run", "criteria.json", "questions.jsonl", "--name", "t", "--target", "target_that_prints:answer"),
+        "eval",
+        "run",
+        "criteria.json",
+        "questions.jsonl",
+        "--name",
+        "t",
+        "--target",
+        "target_that_prints:answer",
         "--json",
     )
     assert json.loads(ended.stdout)["summary"]["overall"]["passed"] == 1
@@ -255,8 +271,23 @@ def test_a_pipeline_gets_reports_a_summary_and_annotations(
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "step.md")
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     ended = run(
-        *("eval", "run", "criteria.json", "a.jsonl", "--name", "a", "--baseline", "b", "--max-drop", "2"),
-        *("--fail-under", "0.9", "--junit", "junit.xml", "--ctrf", "ctrf.json", "--json"),
+        "eval",
+        "run",
+        "criteria.json",
+        "a.jsonl",
+        "--name",
+        "a",
+        "--baseline",
+        "b",
+        "--max-drop",
+        "2",
+        "--fail-under",
+        "0.9",
+        "--junit",
+        "junit.xml",
+        "--ctrf",
+        "ctrf.json",
+        "--json",
     )
     assert ended.returncode == 1
     assert json.loads(ended.stdout)["summary"]["overall"]["passed"] == 18

@@ -133,7 +133,8 @@ class Said:
     async def work(self, stopping: asyncio.Event | None = None, only: str | None = None) -> str:
         """Until there is nothing to do, or it is told to stop."""
         await run_worker(
-            *(self.client.store, AgentRoster(agents())),
+            self.client.store,
+            AgentRoster(agents()),
             deps=Effects(self.client.store.database.location.folder),
             stopping=stopping,
             until_idle=stopping is None,

@@ -26,7 +26,17 @@ _NUMBERS = count()
 
 def contract_of(contract_id: str, agent: str = "a1", evidence: str | None = EVIDENCE) -> Contract:
     made = Contract(
-        *(contract_id, 1, "w", agent, "buyer", None, ContractState.EXECUTING, Escrow.HELD, "USD", 0, b"{}"),
+        contract_id,
+        1,
+        "w",
+        agent,
+        "buyer",
+        None,
+        ContractState.EXECUTING,
+        Escrow.HELD,
+        "USD",
+        0,
+        b"{}",
         awarded_at=NOW,
         expires_at=NOW,
     )
@@ -74,7 +84,8 @@ def histories(store: Store, in_one_group: bool, *writes: Write[Dossier]) -> list
 @pytest.mark.parametrize("in_one_group", [True, False])
 def test_another_task_with_the_same_input_is_another_task(store: Store, in_one_group: bool) -> None:
     assert histories(
-        *(store, in_one_group),
+        store,
+        in_one_group,
         completing(contract_of("c1"), "one", None),
         completing(contract_of("c2"), "one", CLEAR),
         completing(contract_of("c3"), "two", CLEAR),
@@ -85,7 +96,7 @@ def test_another_task_with_the_same_input_is_another_task(store: Store, in_one_g
 @pytest.mark.parametrize("in_one_group", [True, False])
 def test_without_a_task_the_input_identifies_the_work(store: Store, in_one_group: bool) -> None:
     found = histories(
-        *(store, in_one_group), completing(contract_of("c1"), "", None), completing(contract_of("c2"), "", None, "j")
+        store, in_one_group, completing(contract_of("c1"), "", None), completing(contract_of("c2"), "", None, "j")
     )
     assert found == [(None, None, 0), ("c1", None, 0)]
 
@@ -94,7 +105,8 @@ def test_without_a_task_the_input_identifies_the_work(store: Store, in_one_group
 @pytest.mark.parametrize("said", [INVALID, COPY])
 def test_an_invalid_copy_makes_no_other_output_a_copy(store: Store, in_one_group: bool, said: GovernanceResult) -> None:
     found = histories(
-        *(store, in_one_group),
+        store,
+        in_one_group,
         completing(contract_of("c1", "thief"), "another", said),
         completing(contract_of("c2"), "one", CLEAR),
         completing(contract_of("c3", "thief"), "another", CLEAR),

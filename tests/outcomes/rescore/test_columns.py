@@ -184,7 +184,7 @@ def test_a_preview_knows_what_governance_said(store: Store) -> None:
         VerificationEngine(governance=Suspicious()),
     )
     summary = preview_outcomes(
-        *(store, ENGINE, "default", criteria_of(WORDS)), narrowed=None, now=NOW, progress=lambda *_: None
+        store, ENGINE, "default", criteria_of(WORDS), narrowed=None, now=NOW, progress=lambda *_: None
     )
     assert (summary.changed[0].after, summary.success_gained) == ("pass", 0)
 
@@ -197,7 +197,7 @@ def test_what_cannot_be_judged_at_all_is_counted(store: Store, monkeypatch: pyte
 
     monkeypatch.setattr("meruit.verify.engine.measure", broken)
     summary = preview_outcomes(
-        *(store, ENGINE, "default", criteria_of(SURE)), narrowed=None, now=NOW, progress=lambda *_: None
+        store, ENGINE, "default", criteria_of(SURE), narrowed=None, now=NOW, progress=lambda *_: None
     )
     assert (summary.rescored, list(summary.skipped.values())) == (0, [1])
 
@@ -215,7 +215,7 @@ def test_a_file_of_any_origin_is_judged_by_its_columns(tmp_path: Path, monkeypat
     steps: list[tuple[int, int]] = []
     prepared = ENGINE.compile(criteria_of(WORDS, LATENCY))
     summary = judge_file(
-        *(tmp_path / "in.parquet", ENGINE, prepared, tmp_path / "out.parquet"), lambda *step: steps.append(step)
+        tmp_path / "in.parquet", ENGINE, prepared, tmp_path / "out.parquet", lambda *step: steps.append(step)
     )
     assert steps == [(1000, 3500), (2000, 3500), (3000, 3500), (3500, 3500)]
     found = pl.read_parquet(tmp_path / "out.parquet")

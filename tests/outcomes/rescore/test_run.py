@@ -85,7 +85,10 @@ def again(
     dry_run: bool = False,
 ) -> RescoreSummary:
     return rescore(
-        *(store, engine or VerificationEngine(), "default", criteria),
+        store,
+        engine or VerificationEngine(),
+        "default",
+        criteria,
         narrowed=narrowed,
         reason="the threshold moved",
         runner=LocalRunner(),
@@ -622,7 +625,10 @@ def test_whoever_is_quicker_keeps_the_version(store: Store) -> None:
                 yield pair
 
     summary = rescore(
-        *(store, VerificationEngine(), "default", STRICTER),
+        store,
+        VerificationEngine(),
+        "default",
+        STRICTER,
         narrowed=None,
         reason="late",
         runner=Slow(),

@@ -104,7 +104,8 @@ async def list_agent_runs(
 
     def ask(connection: Connection) -> AgentRunPage:
         found = agent_reading.page(
-            *(connection, scope.tenant),
+            connection,
+            scope.tenant,
             status=state,
             agent=wanted,
             parent_id=parent,

@@ -86,7 +86,9 @@ async def create_benchmark_run(
 
     def plan() -> CreateRuns:
         return service.benchmarks.plan(
-            *(actor.tenant, actor.by, data.benchmark),
+            actor.tenant,
+            actor.by,
+            data.benchmark,
             tasks=data.tasks,
             repeats=data.repeats,
             scored=data.scored,
@@ -211,7 +213,11 @@ async def list_task_runs(  # noqa: PLR0913 - one a filter
     """List the newest task runs. Several filters must all hold. An agent sees its own."""
     scope = request.caller.scope
     wanted = TaskRunFilter(
-        *(benchmark_run_id, agent_id, None if status is None else str(status), benchmark, task),
+        benchmark_run_id,
+        agent_id,
+        None if status is None else str(status),
+        benchmark,
+        task,
         *parse_span(since, until),
     )
 

@@ -82,7 +82,8 @@ async def list_usage_runs(
 
     def ask(connection: Connection) -> UsagePage:
         found = usage_reading.page(
-            *(connection, tenant),
+            connection,
+            tenant,
             framework=framework,
             status=wanted,
             account=source,

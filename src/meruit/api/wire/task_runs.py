@@ -173,7 +173,14 @@ def benchmark_run_to_agent(run: BenchmarkRun, *, shows_result: bool = False) -> 
     """Convert a benchmark run for its own agent."""
     result = run.result if shows_result else None
     return AgentBenchmarkRun(
-        *(run.id, run.benchmark, run.version, run.repeats, run.scored, run.created_at, run.counts, run.ended),
+        run.id,
+        run.benchmark,
+        run.version,
+        run.repeats,
+        run.scored,
+        run.created_at,
+        run.counts,
+        run.ended,
         *((None, None) if result is None else (result.verdict, result.score)),
     )
 

@@ -82,7 +82,10 @@ class PublishBenchmark(msgspec.Struct, frozen=True):
         for body, digest in self.criteria:
             commit_criteria(writing, self.tenant, body, digest)
         seq = writing.emit(
-            *(self.tenant, self._event, f"{slug}@{version}", f"{slug}@{version}:published"),
+            self.tenant,
+            self._event,
+            f"{slug}@{version}",
+            f"{slug}@{version}:published",
             {"benchmark": slug, "version": version, "digest": self.digest, "tasks": len(self.benchmark.tasks)},
         )
         title, tasks, now = self.benchmark.title, len(self.benchmark.tasks), writing.now.micros
@@ -171,7 +174,10 @@ class DeleteBenchmark:
         left = {one: msgspec.structs.replace(versions[one], deleted_at=from_micros(now)) for one in hidden}
         _VERSIONS.put(writing, versions | left, self.tenant, self.slug)
         writing.emit(
-            *(self.tenant, EventType.BENCHMARK_DELETED, self.slug, f"{self.slug}@{hidden[-1]}:deleted"),
+            self.tenant,
+            EventType.BENCHMARK_DELETED,
+            self.slug,
+            f"{self.slug}@{hidden[-1]}:deleted",
             {"benchmark": self.slug, "versions": hidden},
         )
 

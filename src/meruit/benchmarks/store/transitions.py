@@ -64,12 +64,10 @@ class CreateRuns(msgspec.Struct, frozen=True):
         about = {"benchmark": self.slug, "version": self.version, "agent_id": self.agent_id}
         if self.benchmark_run_id is not None:
             seq = writing.emit(
-                *(
-                    self.tenant,
-                    EventType.BENCHMARK_RUN_CREATED,
-                    self.benchmark_run_id,
-                    f"{self.benchmark_run_id}:created",
-                ),
+                self.tenant,
+                EventType.BENCHMARK_RUN_CREATED,
+                self.benchmark_run_id,
+                f"{self.benchmark_run_id}:created",
                 {"benchmark_run_id": self.benchmark_run_id, **about, "task_runs": len(self.runs)},
             )
             writing.insert(
@@ -91,7 +89,10 @@ class CreateRuns(msgspec.Struct, frozen=True):
     def _one(self, writing: WriteTransaction, new: NewTaskRun, about: Mapping[str, Any]) -> TaskRun:
         subject = self.benchmark_run_id or new.id
         seq = writing.emit(
-            *(self.tenant, EventType.TASK_RUN_CREATED, subject, f"{new.id}:created"),
+            self.tenant,
+            EventType.TASK_RUN_CREATED,
+            subject,
+            f"{new.id}:created",
             {"task_run_id": new.id, "benchmark_run_id": self.benchmark_run_id, **about, "task": new.task},
         )
         run = TaskRun(
@@ -446,7 +447,10 @@ def _count_down(writing: WriteTransaction, tenant: str, run: TaskRun) -> None:
         return
     writing.change(_END_BENCHMARK_RUN, of_tenant=tenant, of_id=run.benchmark_run_id, at=writing.now.micros)
     writing.emit(
-        *(tenant, EventType.BENCHMARK_RUN_ENDED, run.benchmark_run_id or "", f"{run.benchmark_run_id}:ended"),
+        tenant,
+        EventType.BENCHMARK_RUN_ENDED,
+        run.benchmark_run_id or "",
+        f"{run.benchmark_run_id}:ended",
         {
             "benchmark_run_id": run.benchmark_run_id,
             "benchmark": run.benchmark,
@@ -466,7 +470,10 @@ def _emit_event(
 ) -> None:
     """Build an event of names, states and verdicts; nothing of a rubric."""
     writing.emit(
-        *(tenant, event, run.benchmark_run_id or run.id, f"{run.id}:{what}"),
+        tenant,
+        event,
+        run.benchmark_run_id or run.id,
+        f"{run.id}:{what}",
         {
             "task_run_id": run.id,
             "benchmark_run_id": run.benchmark_run_id,

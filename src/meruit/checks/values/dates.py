@@ -91,8 +91,12 @@ def parse_date_or_time(text: str) -> DateOrTime | None:
     part = found.groupdict()
     try:
         at = datetime(
-            *(int(part["y"]), int(part["mo"] or 1), int(part["d"] or 1)),
-            *(int(part["h"] or 0), int(part["mi"] or 0), int(part["s"] or 0)),
+            int(part["y"]),
+            int(part["mo"] or 1),
+            int(part["d"] or 1),
+            int(part["h"] or 0),
+            int(part["mi"] or 0),
+            int(part["s"] or 0),
             int((part["f"] or "0")[:6].ljust(6, "0")),
             tzinfo=_offset(part["z"]),
         )

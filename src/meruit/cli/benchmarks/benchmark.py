@@ -165,7 +165,9 @@ def run(  # noqa: PLR0913 - one an option
             meant = await find_or_publish(at, COMMAND_LINE, name, found, practice=not scored)
             command = parse_agent_command(agent, select_tasks(meant, tasks))
             created, runs = await at.benchmarks.create(
-                *(tenant, COMMAND_LINE, meant.name),
+                tenant,
+                COMMAND_LINE,
+                meant.name,
                 tasks=list(tasks) or None,
                 repeats=repeats,
                 scored=scored,

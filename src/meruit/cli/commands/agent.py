@@ -229,7 +229,7 @@ def list_runs(  # noqa: PLR0913 - one an option
     wanted = None if status is None else RunState(status)
     with _open_existing_store(data, database_url) as store, store.database.reading() as connection:
         found = agent_reading.page(
-            *(connection, tenant), status=wanted, agent=name, parent_id=parent, before=before, limit=limit
+            connection, tenant, status=wanted, agent=name, parent_id=parent, before=before, limit=limit
         )
         left = agents_lacking_worker(store, found)
     following = found[-1].seq if len(found) == limit else None

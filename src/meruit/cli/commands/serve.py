@@ -303,13 +303,16 @@ def _serve_requests(
     configure_logs()
     stopping = ShutdownSignal()
     hosting = build_hosting(
-        *(store, settings),
+        store,
+        settings,
         bind=options.host.strip("[]"),
         environ=os.environ,
         enabled=options.playgrounds,
     )
     service = build_service(
-        *(settings, store, stopping),
+        settings,
+        store,
+        stopping,
         allow_python_full=options.allow_python_full,
         hosting=hosting,
         process=process,
@@ -325,7 +328,9 @@ def _serve_requests(
 
     with _run_worker(store, roster, stopping):
         run(
-            *(app, options.host, options.port),
+            app,
+            options.host,
+            options.port,
             ready=begin,
             stopping=stopping,
             listener=listener,

@@ -245,7 +245,8 @@ def list_runs(  # noqa: PLR0913 - one an option
     wanted = None if status is None else UsageStatus(status)
     with open_records(data, database_url) as store, store.database.reading() as connection:
         found = page(
-            *(connection, tenant),
+            connection,
+            tenant,
             framework=framework,
             status=wanted,
             account=account,

@@ -68,7 +68,7 @@ def worker(
         with stop_on_signals(stopping):
             _print_started(roster.names, location.display_name, as_json=as_json)
             await run_worker(
-                *(store, roster), concurrency=concurrency, until_idle=until_idle, stopping=stopping, watch=watch
+                store, roster, concurrency=concurrency, until_idle=until_idle, stopping=stopping, watch=watch
             )
 
     try:

@@ -65,47 +65,65 @@ BENCHMARK = {
     "title": "The front desk of a small clinic",
     "tasks": [
         _task(
-            *("cancel-visit", "Cancel a visit", "Ada Byron cannot come on 5 March. Cancel her visit."),
-            *("visit cancelled", "Appointment"),
+            "cancel-visit",
+            "Cancel a visit",
+            "Ada Byron cannot come on 5 March. Cancel her visit.",
+            "visit cancelled",
+            "Appointment",
             search={"_id": "visit"},
             changed="updated",
             count=1,
             fields={"status": "cancelled"},
         ),
         _task(
-            *("refute-allergy", "Refute an allergy", "Ada's penicillin allergy is ruled out. Mark it refuted."),
-            *("marked as refuted", "AllergyIntolerance"),
+            "refute-allergy",
+            "Refute an allergy",
+            "Ada's penicillin allergy is ruled out. Mark it refuted.",
+            "marked as refuted",
+            "AllergyIntolerance",
             search={"_id": "penicillin"},
             changed="updated",
             count=1,
             fields={"verificationStatus": {"coding": f"{_STATUS}|refuted"}},
         ),
         _task(
-            *("stop-tablet", "Stop a medication", "Ada stops taking lisinopril. Complete the order, do not delete it."),
-            *("order completed", "MedicationRequest"),
+            "stop-tablet",
+            "Stop a medication",
+            "Ada stops taking lisinopril. Complete the order, do not delete it.",
+            "order completed",
+            "MedicationRequest",
             search={"_id": "tablet"},
             changed="updated",
             count=1,
             fields={"status": "completed"},
         ),
         _task(
-            *("add-phone", "Add a telephone number", "Add +44 20 7946 0958 to the chart of Ada Byron."),
-            *("number added", "Patient"),
+            "add-phone",
+            "Add a telephone number",
+            "Add +44 20 7946 0958 to the chart of Ada Byron.",
+            "number added",
+            "Patient",
             search={"_id": "ada"},
             changed="updated",
             count=1,
             fields={"telecom.value": "+44 20 7946 0958"},
         ),
         _task(
-            *("book-visit", "Book a visit", "Book Ben Bairn at 9:30 on 6 March 2026 (UTC)."),
-            *("visit booked", "Appointment"),
+            "book-visit",
+            "Book a visit",
+            "Book Ben Bairn at 9:30 on 6 March 2026 (UTC).",
+            "visit booked",
+            "Appointment",
             changed="created",
             count=1,
             fields={"status": "booked", "start": "2026-03-06T09:30:00Z"},
         ),
         _task(
-            *("close-chart", "Close a chart", "Ben Bairn has moved away. Mark his chart as not active."),
-            *("chart closed", "Patient"),
+            "close-chart",
+            "Close a chart",
+            "Ben Bairn has moved away. Mark his chart as not active.",
+            "chart closed",
+            "Patient",
             search={"_id": "ben"},
             changed="updated",
             count=1,
@@ -164,7 +182,7 @@ async def run_benchmark(store: Store, pass_by: Callable[..., None], repeats: int
             benchmarks = build_benchmarks(settings, store, environments)
             await benchmarks.publish(DEFAULT_TENANT, BY, parse_benchmark(BENCHMARK))
             for agent, is_right in AGENTS.items():
-                _, runs = await benchmarks.create(*(DEFAULT_TENANT, BY, "clinic-desk"), repeats=repeats, agent_id=agent)
+                _, runs = await benchmarks.create(DEFAULT_TENANT, BY, "clinic-desk", repeats=repeats, agent_id=agent)
                 async with httpx.AsyncClient(transport=transport, base_url="http://playground") as chart:
                     for run in runs:
                         started = await benchmarks.start(Scope(DEFAULT_TENANT), run.id)

@@ -188,7 +188,8 @@ def _review(store: Store, amounts: Amounts) -> None:
     before = None
     for agent in amounts.finished:
         wanted = ReviewRequest(
-            *(f"replies of {agent}", f"support-replies, {agent}"),
+            f"replies of {agent}",
+            f"support-replies, {agent}",
             question="Would you send this reply as it is?",
             random=0 if before else amounts.labels,
             same_cases_as=before,

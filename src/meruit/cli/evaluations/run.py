@@ -198,7 +198,11 @@ def run_command(  # noqa: PLR0913, PLR0915 - one an option, and each is passed o
     _check_limits(maker, repeat, max_cost, rate_per_s)
     _check_engine(engine, workers, is_file=maker is None and data_file != "-" and not data_file.startswith(PREFIX))
     limits = RunLimits(
-        *(concurrency, repeat, retries, timeout_s, rate_per_s),
+        concurrency,
+        repeat,
+        retries,
+        timeout_s,
+        rate_per_s,
         None if max_cost is None else round(max_cost * 1_000_000),
         max_judge_tokens,
     )
@@ -208,7 +212,8 @@ def run_command(  # noqa: PLR0913, PLR0915 - one an option, and each is passed o
         raise click.UsageError("--map and --format are for files; `meruit dataset add` takes them")
     file = None if is_stored else open_data(data_file, format_name)
     loaded = load_engine(
-        *(criteria, config),
+        criteria,
+        config,
         allow_python_full=allow_python_full,
         governed=True,
         fresh=fresh,
@@ -223,7 +228,7 @@ def run_command(  # noqa: PLR0913, PLR0915 - one an option, and each is passed o
         source = Datasets(store, tenant).open(data_file) if file is None else file
         planned = None if source.rows is None else source.rows * repeat
         started = evaluator.start(
-            *(name, compiled), tags=dict(tags), dataset_digest=source.digest, planned=planned, replaces_empty=True
+            name, compiled, tags=dict(tags), dataset_digest=source.digest, planned=planned, replaces_empty=True
         )
         if started.cases:
             note(f"going on with {name}: {started.cases} cases are recorded")

@@ -280,7 +280,11 @@ def _find_sides(
     first, second, *others = sides
     return [
         CasePair(
-            *(one.case_id, first[one.case_id], second[one.case_id], one.change, one.difference),
+            one.case_id,
+            first[one.case_id],
+            second[one.case_id],
+            one.change,
+            one.difference,
             tuple(side.get(one.case_id) for side in others),
         )
         for one in chosen

@@ -205,8 +205,11 @@ def _spend(runs: Sequence[UsageRecord]) -> list[Spend]:
         quoted = [one.ledger.quoted for one in several if one.ledger.quoted is not None]
         found.append(
             Spend(
-                *(status, len(several), sum(one.total for one in counts if one is not None)),
-                *(sum(quoted, Decimal()) if quoted else None, several[0].ledger.currency),
+                status,
+                len(several),
+                sum(one.total for one in counts if one is not None),
+                sum(quoted, Decimal()) if quoted else None,
+                several[0].ledger.currency,
             )
         )
     return found
@@ -236,13 +239,15 @@ def _holds(connection: Connection, request: PageRequest) -> Iterator[Need]:
 def _usage_warnings(connection: Connection, tenant: str, now: datetime) -> Iterator[Need]:
     for one in usage.page(connection, tenant, status=UsageStatus.WARNING, limit=MOST):
         yield Need(
-            *("Usage", "partial", f"Run {one.run.id}", one.run.framework, f"/usage/{quote(one.run.id, safe='')}"),
-            *(
-                SIGN.sub("", one.verdict.message),
-                one.run.ended_at or one.run.started_at or now,
-                "unknown",
-                "Explain",
-            ),
+            "Usage",
+            "partial",
+            f"Run {one.run.id}",
+            one.run.framework,
+            f"/usage/{quote(one.run.id, safe='')}",
+            SIGN.sub("", one.verdict.message),
+            one.run.ended_at or one.run.started_at or now,
+            "unknown",
+            "Explain",
         )
 
 
@@ -251,14 +256,15 @@ def _dead_letters(connection: Connection, tenant: str) -> Iterator[Need]:
         dead = events.list_dead_letters(connection, tenant, webhook.id, after=0, limit=MOST)
         if dead:
             yield Need(
-                *(
-                    "Webhook",
-                    "error",
-                    f"{plural(len(dead), 'dead letter')} to {webhook.url}",
-                    "",
-                    f"/webhooks/{webhook.id}",
-                ),
-                *(dead[-1].error, dead[0].dead_at, "", "Replay"),
+                "Webhook",
+                "error",
+                f"{plural(len(dead), 'dead letter')} to {webhook.url}",
+                "",
+                f"/webhooks/{webhook.id}",
+                dead[-1].error,
+                dead[0].dead_at,
+                "",
+                "Replay",
             )
 
 
@@ -269,8 +275,15 @@ def _stuck_runs(connection: Connection, tenant: str, now: datetime) -> Iterator[
             if now - since < STUCK_FOR:
                 tone = "open" if state is RunState.WAITING else "error"
                 yield Need(
-                    *("Run", tone, f"Agent run {short_id(one.id)}", one.agent, f"/agent-runs/{quote(one.id)}"),
-                    *(one.note or one.error or why, since, "", "Answer" if state is RunState.WAITING else "Show"),
+                    "Run",
+                    tone,
+                    f"Agent run {short_id(one.id)}",
+                    one.agent,
+                    f"/agent-runs/{quote(one.id)}",
+                    one.note or one.error or why,
+                    since,
+                    "",
+                    "Answer" if state is RunState.WAITING else "Show",
                 )
 
 

@@ -248,8 +248,12 @@ def _find(request: PageRequest, outcome_id: str, query: Query) -> JudgedView:
             record = outcomes.full_record(connection, caller.scope, outcome_id, store.blobs, version)
             versions = tuple(outcomes.versions(connection, caller.scope, outcome_id))
             return JudgedView(
-                *(outcome_id, record.work_input, record.work_output, record.execution_metadata),
-                *(record.verification_result, ""),
+                outcome_id,
+                record.work_input,
+                record.work_output,
+                record.execution_metadata,
+                record.verification_result,
+                "",
                 versions=versions,
                 record=record,
             )
@@ -259,8 +263,14 @@ def _find(request: PageRequest, outcome_id: str, query: Query) -> JudgedView:
     detail = evaluations.case(evaluation, case.case_id, case.repeat)
     reviews = Reviews(store, caller.tenant)
     return JudgedView(
-        *(outcome_id, detail.input, detail.output, detail.metadata, detail.result, detail.error_message),
-        *(case, evaluation),
+        outcome_id,
+        detail.input,
+        detail.output,
+        detail.metadata,
+        detail.result,
+        detail.error_message,
+        case,
+        evaluation,
         labels=_labels(reviews, evaluation, case),
         same=_find_same(evaluations, evaluation, case, query.all("e")),
         walk=find_neighbours(evaluations, evaluation, _walked(query, evaluations, evaluation, reviews), case.seq),

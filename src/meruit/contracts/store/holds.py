@@ -72,11 +72,13 @@ def page_holds(
 _contracts, _stops = tables.contracts.c, tables.contract_transitions.c
 _STOP = or_(
     and_(
-        *(_contracts.state == ContractState.DISPUTED.value, _stops.operation == "dispute"),
+        _contracts.state == ContractState.DISPUTED.value,
+        _stops.operation == "dispute",
         _stops.number == _contracts.disputes,
     ),
     and_(
-        *(_contracts.state == ContractState.VERIFICATION_PENDING.value, _stops.operation == "reverse"),
+        _contracts.state == ContractState.VERIFICATION_PENDING.value,
+        _stops.operation == "reverse",
         _stops.number == _contracts.settlements,
     ),
 )

@@ -197,8 +197,14 @@ def iterate_lines(
     table, transfers, contracts = tables.postings, tables.transfers, tables.contracts
     query = (
         select(
-            *(table.c.leaf, table.c.micros, table.c.at, transfers.c.contract_id, transfers.c.operation),
-            *(contracts.c.work_id, contracts.c.agent_id, contracts.c.consumer_id),
+            table.c.leaf,
+            table.c.micros,
+            table.c.at,
+            transfers.c.contract_id,
+            transfers.c.operation,
+            contracts.c.work_id,
+            contracts.c.agent_id,
+            contracts.c.consumer_id,
         )
         .join(transfers, transfers.c.leaf == table.c.leaf)
         # A contract that was deleted from outside leaves its movements without a counterparty.
@@ -385,8 +391,12 @@ def sum_earnings(connection: Connection, tenant: str, wanted: EarningsFilter) ->
     keys = (day, provider, contracts.c.agent_id, transfers.c.currency)
     query = (
         select(
-            *(*keys, count(PAYING), count(REVERSING)),
-            *(total(to_platform), total(to_agent), total(to_agent, table.c.micros < 0)),
+            *keys,
+            count(PAYING),
+            count(REVERSING),
+            total(to_platform),
+            total(to_agent),
+            total(to_agent, table.c.micros < 0),
         )
         .join(contracts, (contracts.c.tenant == transfers.c.tenant) & (contracts.c.id == transfers.c.contract_id))
         .outerjoin(table, (table.c.leaf == transfers.c.leaf) & or_(to_agent, to_platform))

@@ -78,8 +78,10 @@ _FACTS = (
     *(_outcomes.c.by_agent, _runs.c.id.is_not(None).label("is_benchmark")),
     exists()
     .where(
-        *(_checks.c.tenant == _outcomes.c.tenant, _checks.c.outcome_id == _outcomes.c.id),
-        *(_contracts.c.escrow == Escrow.RELEASED.value, _checks.c.disposition == Disposition.INVALID.value),
+        _checks.c.tenant == _outcomes.c.tenant,
+        _checks.c.outcome_id == _outcomes.c.id,
+        _contracts.c.escrow == Escrow.RELEASED.value,
+        _checks.c.disposition == Disposition.INVALID.value,
     )
     .label("rejected"),
 )
@@ -117,8 +119,14 @@ def _singly_selected() -> Select[Any]:
         .scalar_subquery()
     )
     return select(
-        *(_outcomes.c.seq, *_FACTS, verdicts.c.verdict, verdicts.c.success, verdicts.c.criteria_digest),
-        *(verdicts.c.result, verdicts.c.leaf, verdicts.c.place),
+        _outcomes.c.seq,
+        *_FACTS,
+        verdicts.c.verdict,
+        verdicts.c.success,
+        verdicts.c.criteria_digest,
+        verdicts.c.result,
+        verdicts.c.leaf,
+        verdicts.c.place,
     ).where(
         verdicts.c.tenant == _outcomes.c.tenant, verdicts.c.outcome_id == _outcomes.c.id, verdicts.c.version == latest
     )

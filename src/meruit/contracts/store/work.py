@@ -135,7 +135,10 @@ class SubmitWork(msgspec.Struct, frozen=True):
         writing.keep(self.input.blob(self.tenant))
         consumer = self.submission.consumer_id or self.tenant
         seq = writing.emit(
-            *(self.tenant, EventType.WORK_SUBMITTED, self.id, f"{self.id}:submitted"),
+            self.tenant,
+            EventType.WORK_SUBMITTED,
+            self.id,
+            f"{self.id}:submitted",
             {
                 "work_id": self.id,
                 "has_cpa": self.has_cpa,

@@ -68,8 +68,15 @@ class AwardContract(msgspec.Struct, frozen=True):
         leaf = step.append(
             AwardEntry(
                 *step.entry_header(contract),
-                *(work.id, sha256(work.body).hexdigest(), self.agent_id, work.consumer_id, work.criteria_digest or ""),
-                *(sha256(body).hexdigest(), terms.currency, hold, step.actor.by),
+                work.id,
+                sha256(work.body).hexdigest(),
+                self.agent_id,
+                work.consumer_id,
+                work.criteria_digest or "",
+                sha256(body).hexdigest(),
+                terms.currency,
+                hold,
+                step.actor.by,
             )
         )
         contract = msgspec.structs.replace(contract, seq=leaf)

@@ -93,7 +93,7 @@ class CompleteContract(msgspec.Struct, frozen=True):
         if self.policy is None and self.remote is None:
             return None
         dossier = add_history(
-            *(step.writing, step.tenant, contract, self.dossier, self.fingerprints), self.outcome.result.criteria_digest
+            step.writing, step.tenant, contract, self.dossier, self.fingerprints, self.outcome.result.criteria_digest
         )
         answers = [] if self.policy is None else [govern(dossier, self.policy)]
         answers += [] if self.remote is None else [self.remote]
@@ -105,7 +105,11 @@ class CompleteContract(msgspec.Struct, frozen=True):
     def _remember(self, step: ContractTransaction, contract: Contract, checked: GovernanceCheck | None) -> None:
         flags = [] if checked is None else checked.result.names
         record_history(
-            *(step.writing, step.tenant, contract, self.dossier, self.fingerprints),
+            step.writing,
+            step.tenant,
+            contract,
+            self.dossier,
+            self.fingerprints,
             mismatch="latency_mismatch" in flags,
             result=None if checked is None else checked.result,
         )

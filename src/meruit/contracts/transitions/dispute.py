@@ -92,7 +92,9 @@ class ResolveDispute(msgspec.Struct, frozen=True):
         step.append(
             ResolutionEntry(
                 *step.entry_header(contract),
-                *(str(self.decision), step.actor.by, self.reason),
+                str(self.decision),
+                step.actor.by,
+                self.reason,
                 *(() if self.amount is None else (contract.currency, self.amount.micros)),
             )
         )
@@ -112,7 +114,9 @@ class ResolveDispute(msgspec.Struct, frozen=True):
                 contract = adjust_payment(step, contract, self.amount.micros, mark, self.reason)
         settled_on: dict[str, Any] = {} if self.amount is None else {"amount": in_units(self.amount.micros)}
         step.emit_event(
-            *(contract, EventType.CONTRACT_RESOLVED, contract.disputes),
+            contract,
+            EventType.CONTRACT_RESOLVED,
+            contract.disputes,
             decision=str(self.decision),
             reason=self.reason,
             by=step.actor.by,

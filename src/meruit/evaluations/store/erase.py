@@ -43,8 +43,12 @@ class EraseCase:
         cases, segments = tables.evaluation_cases, tables.evaluation_segments
         query = (
             select(
-                *(cases.c.evaluation_id, cases.c.case_id, cases.c.repeat),
-                *(cases.c.segment, cases.c.place, segments.c.address),
+                cases.c.evaluation_id,
+                cases.c.case_id,
+                cases.c.repeat,
+                cases.c.segment,
+                cases.c.place,
+                segments.c.address,
             )
             .join(
                 segments,
@@ -89,12 +93,17 @@ class EraseCase:
         parts = (*PARTS, RESULT)
         writing.append(
             ErasureEntry(
-                *(writing.now.written, self.tenant, self.outcome_id, self.outcome_id, number), *(parts, self.reason)
+                writing.now.written, self.tenant, self.outcome_id, self.outcome_id, number, parts, self.reason
             ),
-            *(self.tenant, self.outcome_id, number),
+            self.tenant,
+            self.outcome_id,
+            number,
         )
         writing.emit(
-            *(self.tenant, EventType.OUTCOME_ERASED, self.outcome_id, f"{self.outcome_id}:erased:{number}"),
+            self.tenant,
+            EventType.OUTCOME_ERASED,
+            self.outcome_id,
+            f"{self.outcome_id}:erased:{number}",
             {
                 "outcome_id": self.outcome_id,
                 "contract_id": self.outcome_id,

@@ -339,7 +339,15 @@ def alike_cases(connection: Connection, tenant: str, evaluation_id: str) -> Iter
     with closing(options.exec_driver_sql(query, (tenant, evaluation_id))) as rows:
         for verdict, success, score, statuses, tags, claimed, error, faults, cost, times in rows:
             case = CaseSummary(
-                *("", 0, 0, "", 1, _VERDICTS[verdict], bool(success), score, statuses),
+                "",
+                0,
+                0,
+                "",
+                1,
+                _VERDICTS[verdict],
+                bool(success),
+                score,
+                statuses,
                 tags={} if tags is None else msgspec.json.decode(tags),
                 claimed=claimed,
                 error=None if error is None else CaseError(error),
@@ -412,8 +420,13 @@ def pair_kinds(connection: Connection, tenant: str, first: str, second: str) -> 
     )
     return [
         PairKind(
-            *(times, _VERDICTS[verdict], bool(success), statuses),
-            *(_VERDICTS[verdict_b], bool(success_b), statuses_b),
+            times,
+            _VERDICTS[verdict],
+            bool(success),
+            statuses,
+            _VERDICTS[verdict_b],
+            bool(success_b),
+            statuses_b,
             {} if tags is None else msgspec.json.decode(tags),
         )
         for times, verdict, success, statuses, verdict_b, success_b, statuses_b, tags in connection.execute(query)

@@ -69,7 +69,10 @@ class StartEvaluation:
             ended_at=None,
         )
         writing.emit(
-            *(self.tenant, EventType.EVALUATION_STARTED, new_id, f"{new_id}:started"),
+            self.tenant,
+            EventType.EVALUATION_STARTED,
+            new_id,
+            f"{new_id}:started",
             {"evaluation_id": new_id, "name": self.name, "criteria_digest": self.criteria_digest},
         )
         return started
@@ -161,7 +164,10 @@ class RecordSegment:
         writing.insert_all(tables.evaluation_cases, _CASE_COLUMNS, self._rows(number, first))
         writing.rewrite(_GROW, first + len(self.cases) - 1, number, self.tenant, self.evaluation_id)
         writing.emit(
-            *(self.tenant, EventType.EVALUATION_SEGMENT_RECORDED, self.evaluation_id, f"{self.evaluation_id}:{number}"),
+            self.tenant,
+            EventType.EVALUATION_SEGMENT_RECORDED,
+            self.evaluation_id,
+            f"{self.evaluation_id}:{number}",
             {"evaluation_id": self.evaluation_id, "name": name, "segment": number, "cases": len(self.cases)},
         )
         return number
@@ -234,7 +240,10 @@ class FinishEvaluation:
             )
         writing.rewrite(_FINISH, EvaluationStatus.FINISHED.value, writing.now.micros, self.tenant, self.evaluation_id)
         writing.emit(
-            *(self.tenant, EventType.EVALUATION_FINISHED, self.evaluation_id, f"{self.evaluation_id}:finished"),
+            self.tenant,
+            EventType.EVALUATION_FINISHED,
+            self.evaluation_id,
+            f"{self.evaluation_id}:finished",
             {"evaluation_id": self.evaluation_id, "name": found.name, "cases": found.cases},
         )
         ended_at = from_micros(writing.now.micros)

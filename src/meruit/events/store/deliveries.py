@@ -230,7 +230,9 @@ def pending_deliveries(
     )
     return [
         PendingDelivery(
-            *(row.seq, row.attempts, row.error or ""),
+            row.seq,
+            row.attempts,
+            row.error or "",
             None if row.next_at >= BEHIND else from_micros(row.next_at),
             outbox_event_from(row).event,
         )

@@ -80,7 +80,8 @@ class InlineEngine(PollingEngine):
     ) -> None:
         worker = store.surroundings.new_id("wrk")
         super().__init__(
-            *(store, agents),
+            store,
+            agents,
             worker=worker,
             concurrency=concurrency,
             deps=deps,
@@ -124,7 +125,9 @@ class InlineEngine(PollingEngine):
     def _find_orphans(self, all_but: str | None = None) -> list[DueRun]:
         with self.store.database.reading() as connection:
             return agent_reading.orphan_runs(
-                *(connection, self.now(), self.agents.names),
+                connection,
+                self.now(),
+                self.agents.names,
                 all_but=all_but,
                 limit=MAX_LEFT,
                 only=self.only,

@@ -454,7 +454,10 @@ def check_owner(held: AgentRunRow, owner: str) -> None:
 def emit_run_event(writing: WriteTransaction, tenant: str, event: EventType, run: AgentRun, what: str) -> None:
     """Emit an event of a run: names and statuses, no content."""
     writing.emit(
-        *(tenant, event, run.id, f"{run.id}:{what}"),
+        tenant,
+        event,
+        run.id,
+        f"{run.id}:{what}",
         {
             "run_id": run.id,
             "agent": run.agent,

@@ -194,11 +194,18 @@ class Submit(msgspec.Struct, frozen=True):
                 learn_pass(writing, self.tenant, self.run_id, msgspec.json.encode(event.said.result))
         leaf = writing.append(
             GateEntry(
-                *(writing.now.written, self.tenant, self.run_id, number, result.outcome, result.counted),
+                writing.now.written,
+                self.tenant,
+                self.run_id,
+                number,
+                result.outcome,
+                result.counted,
                 attempts_used=result.attempts_used,
                 submission=commitment(self.salt, commitment_content(self.candidate, verdict_json)),
             ),
-            *(self.tenant, self.run_id, number),
+            self.tenant,
+            self.run_id,
+            number,
         )
         outcome_id = None if self.outcome is None else self.outcome.write(writing).outcome_id
         writing.insert(

@@ -200,7 +200,7 @@ class RescoreTask:
         }
         plan, versions = self.compiled.plan, self.compiled.versions
         return NumberedEvidence(
-            *(plan, versions, evidence, places, RescoredVerdict.of), lambda result: carry_answer(alike.result, result)
+            plan, versions, evidence, places, RescoredVerdict.of, lambda result: carry_answer(alike.result, result)
         )
 
     def _measure(self, row: RescoreRow, stored: StoredResult) -> tuple["_Rescored", Sequence[float]] | None:
@@ -308,7 +308,9 @@ class _Writer:
             *ready,
             *(
                 RescoredVersion.of(
-                    *(line.outcome, result, salts[number * SALT_BYTES : (number + 1) * SALT_BYTES]),
+                    line.outcome,
+                    result,
+                    salts[number * SALT_BYTES : (number + 1) * SALT_BYTES],
                     line.what_was_read,
                 )
                 for number, (line, result) in enumerate(judged)

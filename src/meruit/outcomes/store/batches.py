@@ -95,9 +95,18 @@ def next_versions(
     of, verdicts = tables.outcomes, tables.verdicts
     query = (
         select(
-            *(of.c.id, of.c.seq, of.c.version, of.c.verdict, of.c.score, of.c.success),
-            *(of.c.criteria_digest, of.c.contract_id),
-            *(of.c.evidence_leaf, verdicts.c.result, verdicts.c.leaf, verdicts.c.place),
+            of.c.id,
+            of.c.seq,
+            of.c.version,
+            of.c.verdict,
+            of.c.score,
+            of.c.success,
+            of.c.criteria_digest,
+            of.c.contract_id,
+            of.c.evidence_leaf,
+            verdicts.c.result,
+            verdicts.c.leaf,
+            verdicts.c.place,
         )
         .join(
             verdicts,
@@ -118,8 +127,16 @@ def versions(connection: Connection, tenant: str, ids: Sequence[str], *, every: 
     """The verdicts on each outcome, oldest first: all of them, or only the latest."""
     table = tables.verdicts
     query = select(
-        *(table.c.outcome_id, table.c.version, table.c.criteria_digest, table.c.reason),
-        *(table.c.verdict, table.c.success, table.c.score, table.c.result, table.c.leaf, table.c.place),
+        table.c.outcome_id,
+        table.c.version,
+        table.c.criteria_digest,
+        table.c.reason,
+        table.c.verdict,
+        table.c.success,
+        table.c.score,
+        table.c.result,
+        table.c.leaf,
+        table.c.place,
     ).where(table.c.tenant == tenant, table.c.outcome_id.in_(ids))
     if not every:
         query = query.join(

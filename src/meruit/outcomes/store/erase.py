@@ -61,13 +61,23 @@ class Erase(msgspec.Struct, frozen=True):
         contract_seq = writing.next_in_contract(self.tenant, row.contract_id)
         writing.append(
             ErasureEntry(
-                *(writing.now.written, self.tenant, self.outcome_id, row.contract_id, contract_seq),
-                *(parts, self.reason),
+                writing.now.written,
+                self.tenant,
+                self.outcome_id,
+                row.contract_id,
+                contract_seq,
+                parts,
+                self.reason,
             ),
-            *(self.tenant, row.contract_id, contract_seq),
+            self.tenant,
+            row.contract_id,
+            contract_seq,
         )
         writing.emit(
-            *(self.tenant, EventType.OUTCOME_ERASED, row.contract_id, f"{self.outcome_id}:erased:{contract_seq}"),
+            self.tenant,
+            EventType.OUTCOME_ERASED,
+            row.contract_id,
+            f"{self.outcome_id}:erased:{contract_seq}",
             {
                 "outcome_id": self.outcome_id,
                 "contract_id": row.contract_id,

@@ -221,10 +221,13 @@ class AddRescored:
         if draft is None:
             return []
         ids = [new.outcome.id for new in versions]
-        leaf = write_segment(*(writing, self.tenant, draft, criteria), reason=self.reason, outcomes=ids, evidence=False)
+        leaf = write_segment(writing, self.tenant, draft, criteria, reason=self.reason, outcomes=ids, evidence=False)
         segment = f"segment:{leaf}"
         writing.emit(
-            *(self.tenant, EventType.OUTCOMES_RESCORED, segment, segment),
+            self.tenant,
+            EventType.OUTCOMES_RESCORED,
+            segment,
+            segment,
             {
                 "leaf": leaf,
                 "criteria_digest": criteria[0],
@@ -290,7 +293,10 @@ class AddRescored:
         leaf = writing.append_bytes(body, tenant, outcome.contract_id, contract_seq)
         LATEST_RESULTS.put(writing, LatestResult(version, written), tenant, outcome.id)
         writing.emit(
-            *(tenant, EventType.OUTCOME_RESCORED, outcome.contract_id, f"{outcome.id}:{version}"),
+            tenant,
+            EventType.OUTCOME_RESCORED,
+            outcome.contract_id,
+            f"{outcome.id}:{version}",
             {
                 "outcome_id": outcome.id,
                 "contract_id": outcome.contract_id,

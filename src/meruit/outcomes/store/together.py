@@ -27,7 +27,7 @@ class RecordTogether(RecordAll, frozen=True):
         criteria = commit_criteria(writing, self.tenant, first.criteria, first.result.criteria_digest)
         draft = pack([pack_version(_content(one)) for one in outcomes])
         leaf = write_segment(
-            *(writing, self.tenant, draft, criteria), reason="", outcomes=[one.id for one in outcomes], evidence=True
+            writing, self.tenant, draft, criteria, reason="", outcomes=[one.id for one in outcomes], evidence=True
         )
         for place, one in enumerate(outcomes):
             one.insert_row(writing, leaf)
@@ -41,7 +41,10 @@ class RecordTogether(RecordAll, frozen=True):
     def _emit(self, writing: WriteTransaction, outcomes: Sequence[NewOutcome], leaf: int, digest: str) -> None:
         segment = f"segment:{leaf}"
         writing.emit(
-            *(self.tenant, EventType.OUTCOMES_RECORDED, segment, segment),
+            self.tenant,
+            EventType.OUTCOMES_RECORDED,
+            segment,
+            segment,
             {
                 "leaf": leaf,
                 "criteria_digest": digest,

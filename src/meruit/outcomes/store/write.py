@@ -96,10 +96,17 @@ class NewOutcome(msgspec.Struct, frozen=True):
         contract_seq = 1 if fresh else writing.next_in_contract(tenant, contract)
         evidence_index = writing.append(
             EvidenceEntry(
-                *(writing.now.written, tenant, self.id, contract, contract_seq),
-                *(*self.commit_to_evidence(), self._commit_to_run()),
+                writing.now.written,
+                tenant,
+                self.id,
+                contract,
+                contract_seq,
+                *self.commit_to_evidence(),
+                self._commit_to_run(),
             ),
-            *(tenant, contract, contract_seq),
+            tenant,
+            contract,
+            contract_seq,
         )
         version = _NewVersion(
             outcome_id=self.id,
@@ -115,7 +122,10 @@ class NewOutcome(msgspec.Struct, frozen=True):
         result = self.result
         self.insert_row(writing, evidence_index)
         writing.emit(
-            *(tenant, EventType.OUTCOME_RECORDED, contract, f"{self.id}:1"),
+            tenant,
+            EventType.OUTCOME_RECORDED,
+            contract,
+            f"{self.id}:1",
             {
                 "outcome_id": self.id,
                 "contract_id": contract,
@@ -329,11 +339,19 @@ class AddVersions(msgspec.Struct, frozen=True):
 def _emit_rescored(writing: WriteTransaction, tenant: str, version: _NewVersion, result: VerificationResult) -> None:
     writing.rewrite(
         _LATEST,
-        *(version.version, result.verdict.value, int(result.success), result.score, version.criteria_digest),
-        *(tenant, version.outcome_id),
+        version.version,
+        result.verdict.value,
+        int(result.success),
+        result.score,
+        version.criteria_digest,
+        tenant,
+        version.outcome_id,
     )
     writing.emit(
-        *(tenant, EventType.OUTCOME_RESCORED, version.contract_id, f"{version.outcome_id}:{version.version}"),
+        tenant,
+        EventType.OUTCOME_RESCORED,
+        version.contract_id,
+        f"{version.outcome_id}:{version.version}",
         {
             "outcome_id": version.outcome_id,
             "contract_id": version.contract_id,
@@ -365,12 +383,25 @@ def _write_version(
     leaf = writing.append(
         VerdictEntry(
             writing.now.written,
-            *(tenant, version.outcome_id, version.contract_id, contract_seq, version.version),
-            *(version.criteria_digest, version.criteria_index, version.evidence_index, commitment(salt, result_json)),
-            *(result.verdict.value, result.success, result.exact),
-            *(result.bonus_micros, result.penalty_micros, version.reason),
+            tenant,
+            version.outcome_id,
+            version.contract_id,
+            contract_seq,
+            version.version,
+            version.criteria_digest,
+            version.criteria_index,
+            version.evidence_index,
+            commitment(salt, result_json),
+            result.verdict.value,
+            result.success,
+            result.exact,
+            result.bonus_micros,
+            result.penalty_micros,
+            version.reason,
         ),
-        *(tenant, version.contract_id, contract_seq),
+        tenant,
+        version.contract_id,
+        contract_seq,
     )
     LATEST_RESULTS.put(writing, LatestResult(version.version, result_json), tenant, version.outcome_id)
     writing.insert(

@@ -53,7 +53,7 @@ class _Allowance:
         self._searches += 1
         if self._searches > MAX_SEARCHES:
             raise FhirRefusal(
-                *(413, "too-costly", f"a bundle may ask for {MAX_SEARCHES} searches, conditions included; send several")
+                413, "too-costly", f"a bundle may ask for {MAX_SEARCHES} searches, conditions included; send several"
             )
 
     def perform(self, endpoint: FhirEndpoint, call: FhirCall) -> FhirReply:
@@ -171,7 +171,9 @@ def _annotate_refusal(number: int) -> Iterator[None]:
         yield
     except FhirRefusal as refused:
         raise FhirRefusal(
-            *(refused.status, refused.code, f"entry {number} failed, so nothing was done: {refused.diagnostics}"),
+            refused.status,
+            refused.code,
+            f"entry {number} failed, so nothing was done: {refused.diagnostics}",
             expression=f"Bundle.entry[{number}]",
             allow=refused.allow,
         ) from None
@@ -278,7 +280,9 @@ def _refuse_duplicates(planned: list[_BundleEntry]) -> None:
             continue
         if key in seen:
             raise FhirRefusal(
-                *(400, "duplicate", f"entries {seen[key]} and {entry.number} are both about {key}; nothing was done"),
+                400,
+                "duplicate",
+                f"entries {seen[key]} and {entry.number} are both about {key}; nothing was done",
                 expression=f"Bundle.entry[{entry.number}]",
             )
         seen[key] = entry.number

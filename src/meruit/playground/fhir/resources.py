@@ -87,7 +87,9 @@ def require_resource(resource: Any, kind: str, identity: str | None = None) -> J
         raise FhirRefusal(400, "structure", "meta must be an object", expression=f"{kind}.meta")
     if identity is not None and resource.get("id") != identity:
         raise FhirRefusal(
-            *(400, "invalid", f"the resource says id {resource.get('id')!r}, the address {identity!r}"),
+            400,
+            "invalid",
+            f"the resource says id {resource.get('id')!r}, the address {identity!r}",
             expression=f"{kind}.id",
         )
     return resource

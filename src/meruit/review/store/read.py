@@ -104,7 +104,9 @@ def find_draw(connection: Connection, tenant: str, review_id: str, case_id: str,
     """The draw of a case; None where it is not in the queue."""
     table = tables.review_draws
     query = select(table).where(
-        *(table.c.tenant == tenant, table.c.review_id == review_id, table.c.case_id == case_id),
+        table.c.tenant == tenant,
+        table.c.review_id == review_id,
+        table.c.case_id == case_id,
         table.c.repeat == repeat,
     )
     row = connection.execute(query).first()

@@ -85,7 +85,10 @@ class CreateReview:
                 probability=draw.probability,
             )
         writing.emit(
-            *(self.tenant, EventType.REVIEW_CREATED, review_id, f"{review_id}:created"),
+            self.tenant,
+            EventType.REVIEW_CREATED,
+            review_id,
+            f"{review_id}:created",
             {"review_id": review_id, "name": self.name, "evaluation_id": self.evaluation_id, "cases": len(self.draws)},
         )
         return ReviewRecord(
@@ -181,7 +184,10 @@ class RecordLabel:
         )
         writing.change(_COUNT, of_tenant=self.tenant, of_id=self.review_id, new_labels=number)
         writing.emit(
-            *(self.tenant, EventType.REVIEW_LABELLED, self.review_id, f"{self.review_id}:{number}"),
+            self.tenant,
+            EventType.REVIEW_LABELLED,
+            self.review_id,
+            f"{self.review_id}:{number}",
             {"review_id": self.review_id, "name": review.name, "labels": number, "labeller": self.labeller},
         )
         made = Label(
@@ -232,8 +238,10 @@ class RecordLabel:
         rows = writing.read(
             select(table)
             .where(
-                *(table.c.tenant == self.tenant, table.c.review_id == self.review_id),
-                *(table.c.number == self.number, table.c.labeller == self.labeller),
+                table.c.tenant == self.tenant,
+                table.c.review_id == self.review_id,
+                table.c.number == self.number,
+                table.c.labeller == self.labeller,
             )
             .order_by(table.c.version.desc())
             .limit(1)
@@ -269,9 +277,11 @@ class EraseNotes:
         table = tables.review_labels
         rows = writing.read(
             select(table.c.labeller, table.c.version).where(
-                *(table.c.tenant == self.tenant, table.c.review_id == self.review_id),
+                table.c.tenant == self.tenant,
+                table.c.review_id == self.review_id,
                 # An empty note has nothing to forget.
-                *(table.c.number == self.number, table.c.note != ""),
+                table.c.number == self.number,
+                table.c.note != "",
                 *([] if self.labeller is None else [table.c.labeller == self.labeller]),
             )
         )

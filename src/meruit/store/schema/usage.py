@@ -49,8 +49,16 @@ usage_runs = Table(
     # What lists are filtered and sorted by is in the index, so that a sort reads no rows.
     Index(
         "usage_runs_by_status",
-        *("tenant", "status", "seq", "account", "code", "ended_at"),
-        *("last_input", "last_output", "local_input", "local_output"),
+        "tenant",
+        "status",
+        "seq",
+        "account",
+        "code",
+        "ended_at",
+        "last_input",
+        "last_output",
+        "local_input",
+        "local_output",
     ),
     Index("usage_runs_by_tenant_account", "tenant", "account", "ended_at", "seq"),
     Index("usage_runs_by_attribution_key", "tenant", "account", "attribution_kind", "attribution_key", "ended_at"),

@@ -47,10 +47,20 @@ def publish(
     by, reason = ("", "") if ack is None else (ack.by, ack.reason)
     writing.append(
         UsageEntry(
-            *(writing.now.written, tenant, record.run.id, number, verdict.status.value, verdict.code.value),
-            *(record.attempts, evidence, by, reason),
+            writing.now.written,
+            tenant,
+            record.run.id,
+            number,
+            verdict.status.value,
+            verdict.code.value,
+            record.attempts,
+            evidence,
+            by,
+            reason,
         ),
-        *(tenant, contract_of(record.run.id), number),
+        tenant,
+        contract_of(record.run.id),
+        number,
     )
     return msgspec.structs.replace(stored, salt=salt)
 

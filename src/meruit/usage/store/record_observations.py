@@ -58,7 +58,8 @@ class RecordObservations(msgspec.Struct, frozen=True):
             writing, self.tenant, {run_id: one for run_id, one in stored.items() if one.progress is None}
         )
         known = find_observations_of(
-            *(writing, self.tenant),
+            writing,
+            self.tenant,
             (
                 ObservationKey(run_id, one.id)
                 for run_id, one in self.observations
