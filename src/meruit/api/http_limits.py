@@ -6,6 +6,9 @@ MAX_HEADERS = 200
 """Most headers and trailers of one request."""
 HEAD_S = 10.0
 """Longest time for a request line and its headers, from the opening of the connection or their first byte."""
+KEEP_ALIVE_S = 20
+"""How long a connection may be idle. Clients that give up idle ones themselves do so sooner, as httpx after 5 seconds:
+a request must not meet a connection that is just being closed."""
 BODY_S = 30.0
 """Longest pause inside a request body."""
 BODY_TOTAL_S = 300.0

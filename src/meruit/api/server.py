@@ -18,7 +18,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from meruit.api.bodies.gc import freeze_gc
-from meruit.api.http_limits import MAX_HEAD_BYTES
+from meruit.api.http_limits import KEEP_ALIVE_S, MAX_HEAD_BYTES
 from meruit.api.logging import Level
 from meruit.errors import PortUnavailable, ServerFailed
 
@@ -138,6 +138,7 @@ def run(  # noqa: PLR0913 - one per setting
         forwarded_allow_ips=list(trusted_proxies),
         limit_concurrency=MAX_CONCURRENT,
         backlog=MAX_WAITING,
+        timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=GRACE_S,
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
     )
