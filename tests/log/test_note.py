@@ -144,6 +144,13 @@ def test_a_key_is_read_back_as_it_was_written(seed: bytes) -> None:
     assert (key.name, key.key_id) == (key.verifier.name, key.verifier.key_id)
 
 
+@given(roots)
+def test_a_key_is_written_as_others_write_and_read_it(seed: bytes) -> None:
+    secret = Ed25519PrivateKey.from_private_bytes(seed)
+    assert SigningKey.generate("a", seed).to_pem() == pem_of(secret)
+    assert SigningKey.from_pem("a", pem_of(secret).replace(b"\n", b"\r\n")) == SigningKey.generate("a", seed)
+
+
 def test_the_secret_is_not_shown_and_not_handed_on() -> None:
     shown = f"{KEY!r} {KEY} {[KEY]}"
     for form in (bytes(range(32)).hex(), base64.b64encode(bytes(range(32))).decode(), repr(bytes(range(32)))):
@@ -165,9 +172,10 @@ def pem_of(secret: Ed25519PrivateKey, password: bytes | None = None) -> bytes:
         b"",
         b"no key",
         b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
+        b"-----BEGIN PRIVATE KEY-----\n?\n-----END PRIVATE KEY-----\n",
         pem_of(Ed25519PrivateKey.from_private_bytes(bytes(32)), password=b"secret"),
     ],
-    ids=["empty", "text", "broken", "encrypted"],
+    ids=["empty", "text", "broken", "no base64", "encrypted"],
 )
 def test_what_is_not_a_plain_private_key_is_refused(pem: bytes) -> None:
     with pytest.raises(NoteError, match="PEM"):

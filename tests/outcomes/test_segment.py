@@ -13,7 +13,7 @@ from tests.outcomes.making import ENGINE, criteria_of
 from meruit.errors import StoreError
 from meruit.log.commitment import SALT_BYTES, commitment
 from meruit.log.segment import MAX_CASES, VersionEntry, read_version, segment_root, version_bytes, version_form
-from meruit.outcomes.segment import PackedVersion, VersionContent, open_versions, pack, pack_version
+from meruit.outcomes.segment import OpenVersions, PackedVersion, VersionContent, open_versions, pack, pack_version
 
 RESULT = ENGINE.verify_sync("c", {"reference": "the cat sat"}, {"text": "the cat"}, criteria_of(), {})
 HASHES = (sha256(b"i").hexdigest(), sha256(b"o").hexdigest(), sha256(b"m").hexdigest())
@@ -115,6 +115,19 @@ def test_a_damaged_blob_is_refused() -> None:
             opened.split(0)
     with pytest.raises(StoreError):
         open_versions(blob).result(1)
+
+
+@pytest.mark.parametrize("known", [b'"2026-11-01T00:00:00Z"', b'["2026-11-01T00:00:00Z","x"]', b"[]", b"[1"])
+def test_a_line_whose_numbers_are_missing_is_refused(known: bytes) -> None:
+    opened = open_versions(pack([pack_version(_content("out_1"))]).blob)
+    line = opened.lines[0]
+    time = b"[%b" % line.partition(b"[")[2].partition(b"]")[0] + b"]"
+    damaged = OpenVersions([line.replace(time, known)], opened.templates, opened.tails)
+    assert opened.quick_lines()[0].outcome == "out_1"
+    with pytest.raises(StoreError):
+        damaged.quick_lines()
+    with pytest.raises(StoreError):
+        damaged.result(0)
 
 
 def _content(outcome: str) -> VersionContent:

@@ -16,7 +16,9 @@ from tests.cli.refusals import error_of
 from meruit.model.access import Caller, Role
 from meruit.store import keys, tables
 from meruit.store.database import connect
+from meruit.store.key_use import AddKeyUse
 from meruit.store.location import Location
+from meruit.store.store import Store
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -212,6 +214,21 @@ def test_without_records_the_commands_that_create_them_are_named(run: Run) -> No
         error = error_of(run, "keys", *command)
         assert (error["code"], " keys create`" in error["message"]) == ("store_error", True)
         assert not Path("meruit-data").exists()
+
+
+def test_use_is_shown_of_every_tenant_or_of_one(run: Run) -> None:
+    known = {
+        tenant: made(run, "one", "--role", "admin", "--tenant", tenant)["secret"][:15] for tenant in ("acme", "other")
+    }
+    added = {("acme", known["acme"]): (3, 4_096), ("other", known["other"]): (1, 12)}
+    with closing(Store.open(USUAL)) as store:
+        store.recorder.write(AddKeyUse(added))
+    every = json.loads(run("keys", "usage", "--json").stdout)["keys"]
+    assert {(one["tenant"], one["key_id"]): (one["requests"], one["bytes"]) for one in every} == added
+    shown = run("keys", "usage", "--tenant", "acme").stdout
+    assert known["acme"] in shown
+    assert "4,096" in shown
+    assert known["other"] not in shown
 
 
 # Revoking one.
