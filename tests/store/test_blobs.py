@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.outcomes.making import outcome, recorded
 
-from meruit.errors import EvidenceDamaged, StoreError
+from meruit.errors import EvidenceDamaged, StoreError, StoreUnavailable
 from meruit.model.access import Scope
 from meruit.outcomes.store import read as outcomes
 from meruit.outcomes.store.write import NewOutcome
@@ -94,7 +94,7 @@ def test_a_file_that_cannot_be_finished_leaves_nothing_behind(
 
     monkeypatch.setattr(blobs.os, "fsync", full)  # type: ignore[attr-defined]  # what the module imported is not its to give
     before = sorted((store.database.location.folder / "blobs").rglob("*"))
-    with pytest.raises(StoreError, match="No space left"):
+    with pytest.raises(StoreUnavailable, match="No space left"):
         store.blobs.part("acme", b"z" * (INLINE_BYTES + 1))
     after = sorted((store.database.location.folder / "blobs").rglob("*"))
     assert [path for path in after if path.is_file()] == [path for path in before if path.is_file()]

@@ -3,6 +3,7 @@
 import os
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from itertools import combinations
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.outcomes.making import outcome, recorded
 
 from meruit.errors import StoreUnavailable
 from meruit.model.access import Scope
+from meruit.model.outcome import Labels
 from meruit.outcomes.store import read as outcomes
 from meruit.outcomes.store.read import OutcomeFilter
 from meruit.store import database
@@ -72,6 +74,26 @@ def test_no_list_grows_slow_with_the_table(
 ) -> None:
     steps = plans(store, scope, OutcomeFilter(**{name: FILTERS[name] for name in names}), before)
     assert [step for step in steps if not is_indexed(step)] == []
+
+
+@pytest.mark.parametrize("name", ["a%41", "a?mode=memory", "file:a", "a#b", "a b", ":memory:", "ä'\""])
+def test_a_folder_of_any_name_is_written_and_read(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    # A folder that the name would mean as a URL.
+    recorded_by(Location(Path("aA")), "neighbour")
+    found = recorded_by(Location(Path(name)), "ours")
+    assert found == ["ours"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted({"aA", name})
+
+
+def recorded_by(location: Location, agent: str) -> list[str | None]:
+    """Record an outcome in a new store; the agents of those that are read from it then."""
+    with closing(Store.open(location)) as store:
+        recorded(store, outcome(store, labels=Labels(agent_id=agent)))
+        store.database.truncate_wal()
+        with store.database.reading() as connection:
+            page = outcomes.page(connection, Scope("acme"))
+    return [one.agent_id for one in page.entries]
 
 
 def test_a_commit_outlives_the_machine(store: Store) -> None:

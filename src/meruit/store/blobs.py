@@ -1,5 +1,6 @@
 """Evidence, found by the digest of its content: small pieces in the database, large ones as files beside it."""
 
+import errno
 import hashlib
 import os
 from hashlib import sha256
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from meruit.errors import EvidenceDamaged, StoreError
+from meruit.errors import EvidenceDamaged, StoreError, StoreUnavailable
 from meruit.store.database import fetch
 from meruit.store.location import Location
 from meruit.store.transaction import Blob
@@ -118,7 +119,9 @@ def _write(file: Path, content: bytes) -> None:
             _sync(folder)
     except OSError as problem:
         unfinished.unlink(missing_ok=True)
-        raise StoreError(f"evidence cannot be written to {file.parent}: {problem.strerror}") from None
+        # A disk that is full is not the caller's mistake, and may have room again.
+        kind = StoreUnavailable if problem.errno in {errno.ENOSPC, errno.EDQUOT} else StoreError
+        raise kind(f"evidence cannot be written to {file.parent}: {problem.strerror}") from None
 
 
 def _sync(folder: Path) -> None:

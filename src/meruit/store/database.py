@@ -75,7 +75,7 @@ class Database:
         """Move what SQLite's write-ahead log holds to its place, as far as readers allow."""
         if self.location.kind == "sqlite":
             # Past SQLAlchemy, which would begin a transaction first.
-            own = sqlite3.connect(self.location.folder / FILE, timeout=BUSY_S)
+            own = sqlite3.connect((self.location.folder / FILE).absolute(), timeout=BUSY_S)
             try:
                 own.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             except sqlite3.OperationalError:
@@ -112,7 +112,7 @@ class Database:
     def asking(self) -> Iterator[DriverConnection]:
         """A connection for statements as text, which sees one state of the database; on SQLite without SQLAlchemy."""
         connection = (
-            SqliteConnection(partial(_open_sqlite, self.location.folder / FILE))
+            SqliteConnection(partial(_open_sqlite, (self.location.folder / FILE).absolute()))
             if self.location.url is None
             else PostgresConnection(self.reader)
         )
@@ -159,7 +159,8 @@ def connect(location: Location) -> Database:
     if location.url is not None:
         engines = _postgres(location.url)
         return Database(location, lambda: engines, PostgresConnection(engines.writer))
-    file = location.folder / FILE
+    # SQLite takes a name that begins with `file:` for a URL, but not a whole path.
+    file = (location.folder / FILE).absolute()
     return Database(location, partial(_sqlite, file), SqliteConnection(partial(_open_sqlite, file)))
 
 
@@ -210,9 +211,13 @@ def _sqlite(file: Path) -> Engines:
     from sqlalchemy import create_engine, event
     from sqlalchemy.pool import QueuePool
 
-    url, arguments = f"sqlite+pysqlite:///{file}", _sqlite_arguments()
-    writer = create_engine(url, connect_args=arguments, poolclass=QueuePool, pool_size=1, max_overflow=1)
-    reader = create_engine(url, connect_args=arguments, poolclass=QueuePool, pool_size=MAX_READERS, max_overflow=0)
+    # The path is not written into a URL, where % and ? would name another file.
+    usual: dict[str, Any] = {
+        "creator": partial(sqlite3.connect, file, **_sqlite_arguments()),
+        "poolclass": QueuePool,
+    }
+    writer = create_engine("sqlite+pysqlite://", pool_size=1, max_overflow=1, **usual)
+    reader = create_engine("sqlite+pysqlite://", pool_size=MAX_READERS, max_overflow=0, **usual)
     event.listen(writer, "connect", _make_durable)
     event.listen(reader, "connect", _make_durable)
     # The driver begins nothing by itself; a writer says at once that it means to write, so it never has to give up.

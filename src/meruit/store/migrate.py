@@ -172,13 +172,13 @@ def _backup(location: Location, revision: str | None) -> Path | None:
     """Copy the SQLite file as it is; the operator backs up a database server."""
     if location.url is not None or revision is None:
         return None
-    copy = location.folder / f"{FILE}.before-{HEAD}"
+    copy = location.folder.absolute() / f"{FILE}.before-{HEAD}"
     if not copy.exists():
         import sqlite3
 
         # Of several processes at once, each makes its own copy and the last one stays: the copies are equal.
         unfinished = copy.with_name(f"{copy.name}.{os.urandom(4).hex()}")
-        source, target = sqlite3.connect(location.folder / FILE), sqlite3.connect(unfinished)
+        source, target = sqlite3.connect(copy.with_name(FILE)), sqlite3.connect(unfinished)
         try:
             source.backup(target)
         finally:
