@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meruit.errors import DocumentError, MeruitError, UnreadableFile
-from meruit.evaluations.datafiles import MAX_LINE_BYTES, ColumnMap, open_data
+from meruit.evaluations.datafiles import MAX_DIGITS, MAX_LINE_BYTES, ColumnMap, open_data
 from meruit.evaluations.evaluation import Case
 
 MAP = ColumnMap.parse("id=q,input.reference=answer,output.text=said,metadata.duration_ms=ms,tags.lang=lang")
@@ -108,12 +109,28 @@ def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, name: str, conten
 
 
 @pytest.mark.parametrize("form", ["{}", "[{}]"])
-def test_integers_of_any_length_keep_every_digit(tmp_path: Path, form: str) -> None:
+def test_long_integers_keep_every_digit(tmp_path: Path, form: str) -> None:
     path = written(tmp_path, "a.json" if "[" in form else "a.jsonl", form.replace("{}", f'{{"output": {10**30 + 1}}}'))
     assert read(path, ColumnMap())[0].output == {"text": 10**30 + 1}
     assert read(written(tmp_path, "a.csv", f'metadata\n"{{""n"": {10**30 + 1}}}"'), ColumnMap())[0].metadata == {
         "n": 10**30 + 1
     }
+
+
+def test_a_number_out_of_range_is_called_so(tmp_path: Path) -> None:
+    # 4,300 digits are read, and the limit is ours and Python's.
+    assert read(written(tmp_path, "a.jsonl", f'{{"output": {"1" * MAX_DIGITS}}}'), ColumnMap())
+    for number in ("1" * (MAX_DIGITS + 1), "1e999"):
+        with pytest.raises(DocumentError) as refused:
+            read(written(tmp_path, "a.jsonl", f'{{"output": {number}}}'), ColumnMap())
+        assert f"{MAX_DIGITS:,}" in str(refused.value)
+
+
+def test_a_pipe_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.jsonl")
+    with pytest.raises(UnreadableFile) as refused:
+        open_data(str(tmp_path / "a.jsonl"))
+    assert "use -" in str(refused.value)
 
 
 def test_what_cannot_be_opened_is_said(tmp_path: Path) -> None:

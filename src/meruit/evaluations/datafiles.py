@@ -23,6 +23,8 @@ MAX_LINE_BYTES = 64 * 1024 * 1024
 """The longest row that is read."""
 MAX_PROBLEMS = 20
 """Problems of a file that are listed."""
+MAX_DIGITS = 4_300
+"""Of an integer that is read."""
 CHUNK_BYTES = 1 << 20
 BOM = b"\xef\xbb\xbf"
 """What some programs write before UTF-8."""
@@ -334,9 +336,19 @@ def open_data(path: str, format_name: str | None = None) -> DataFile:
         raise MeruitError(
             f"the ending of {path!r} does not say the format; name one with --format, of {', '.join(FORMATS)}"
         )
+    _refuse_pipe(path)
     digest, lines = _measure(path)
     rows = lines if found == "jsonl" else _count_parquet(path) if found == "parquet" else None
     return DataFile(path, found, digest, rows)
+
+
+def _refuse_pipe(path: str) -> None:
+    """Refuse what has no content left when it is read a second time."""
+    place = Path(path)
+    # What does not exist is named by the attempt to open it.
+    if place.exists() and not place.is_file() and not place.is_dir():
+        problem = "is not a regular file, and data is read twice; use - and send it to standard input, or save it first"
+        raise UnreadableFile(display_name(path), [Problem("", problem)])
 
 
 def _measure(path: str) -> tuple[str, int]:
@@ -400,7 +412,7 @@ def read_jsonl(file: BinaryIO, path: str, lines_before: int = 0) -> Iterator[Any
         yield row
 
 
-# Exact for integers of any length, which orjson would round.
+# Exact for integers of up to MAX_DIGITS digits, which orjson would round.
 load = msgspec.json.Decoder().decode
 
 
@@ -411,6 +423,9 @@ def _complain_of_json(path: str, text: bytes, problem: Exception, line: int | No
     except UnicodeDecodeError as bad:
         return complain_of_bytes(path, bad, line)
     reason = "too many levels" if isinstance(problem, RecursionError) else str(problem)
+    if "out of range" in reason:
+        allowed = f"integers have at most {MAX_DIGITS:,} digits, others are under 1.8e308; write it as a text"
+        return complain(path, f"a number is out of range: {allowed}", line)
     # This reader says it better.
     try:
         orjson.loads(text)
