@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -226,6 +227,24 @@ def test_broken_assertions_of_promptfoo_claim_nothing(tmp_path: Path) -> None:
     # A test that is repeated has an index of its own, and equal variables.
     assert [case.group for case in cases] == ["test 0", "test 0", "test 2"]
     assert {case.tags["prompt"] for case in cases} == {"{{q}}"}
+
+
+def test_results_of_promptfoo_2_are_named_by_their_variables(tmp_path: Path) -> None:
+    def result(question: str, text: str, model: str = "m", **more: Any) -> dict[str, Any]:
+        written = {"raw": f"{text}{question}", "display": text}
+        return {"success": True, "vars": {"q": question}, "prompt": written, "provider": {"id": model}} | more
+
+    results = [result("a", "x"), result("a", "y"), result("b", "y"), result("b", "x"), result("b", "x")]
+    results += [result("b", "x", "n"), result("b", "x", description="c")]
+    results += [{"success": True, "prompt": {"raw": text}} for text in ("v", "w")]
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps({"evalId": "e", "results": {"version": 2, "results": results, "prompts": []}}))
+    cases = read(path, "promptfoo")
+    # The label and the place of the prompt; a digest is between them.
+    names = [re.sub(r" ?[0-9a-f]{12}", "", case.id) for case in cases]
+    assert names == ["a", "a/1", "b/1", "b", "b", "b/2", "c", "", "/1"]
+    # The group is the first test with these variables.
+    assert len({case.group for case in cases[2:7]}) == 1
 
 
 def test_half_a_character_and_long_integers_are_read(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Results of promptfoo, as `promptfoo eval -o results.json` writes them."""
 
 from collections.abc import Iterator, Mapping
+from hashlib import sha256
 from typing import Any
 
 import orjson
@@ -26,6 +27,8 @@ from meruit.registry import importers
 
 FAILED, ERROR = 1, 2
 """Why a result is not a success: an assertion, or an error of the provider."""
+MAX_LABEL, DIGEST_DIGITS = 60, 12
+"""Of the name of a test that has no number."""
 BROKEN = (
     "Custom function threw error:",
     "Python code execution failed:",
@@ -63,6 +66,7 @@ def read_promptfoo(source: ImportSource) -> Iterator[Piece]:
     """Results of promptfoo, `-o results.json` or `-o results.jsonl`; a provider's error stays an error."""
     tags: dict[str, str] = {"origin": "promptfoo"}
     groups: dict[int, str] = {}
+    places = _Places()
     with source.open() as file:
         if "testIdx" in source.first_row:
             yield RunFacts(tags)
@@ -70,13 +74,13 @@ def read_promptfoo(source: ImportSource) -> Iterator[Piece]:
                 if row == CUT:
                     yield ImportNote("the last line is cut off; only what comes before is imported", partial=True)
                 else:
-                    yield _to_case(mapping(row), groups)
+                    yield _to_case(mapping(row), groups, places)
             return
         for path, text in split_document(file, {"results.results"}):
             if path == CUT:
                 yield ImportNote("the file is cut off; only what comes before is imported", partial=True)
             elif path:
-                yield _to_case(mapping(load(text)), groups)
+                yield _to_case(mapping(load(text)), groups, places)
             else:
                 document = mapping(load(text))
                 version = mapping(document.get("metadata")).get("promptfooVersion")
@@ -84,7 +88,39 @@ def read_promptfoo(source: ImportSource) -> Iterator[Piece]:
                 yield RunFacts(tags)
 
 
-def _to_case(row: Mapping[str, Any], groups: dict[int, str]) -> ImportedCase:
+class _Places:
+    """Names tests and numbers prompts of exports that do not: of version 2 and older."""
+
+    def __init__(self) -> None:
+        self._prompts: dict[str, dict[bytes, int]] = {}
+
+    def place(self, row: Mapping[str, Any]) -> tuple[str, Any]:
+        """The test and the number of the prompt that a result is about."""
+        known = row.get("testIdx", row.get("id"))
+        if known is not None:
+            return str(known), row.get("promptIdx")
+        description = row.get("description") or mapping(row.get("testCase")).get("description")
+        variables = mapping(row.get("vars"))
+        # Readable as far as that goes; the digest tells apart what is cut off.
+        label = " ".join(str(description or ", ".join(map(str, variables.values()))).split())[:MAX_LABEL]
+        digest = sha256(_canonical([description, variables])).hexdigest()[:DIGEST_DIGITS]
+        test = f"{label} {digest}".strip()
+        return test, row.get("promptIdx", self._number(row, test))
+
+    def _number(self, row: Mapping[str, Any], test: str) -> int:
+        """The place of the prompt and provider among those that were met; 0 for the first."""
+        prompt = mapping(row.get("prompt"))
+        label = prompt.get("label") or prompt.get("display")
+        # Without a label there is only the text with the variables in it, which is another in each test.
+        known = self._prompts.setdefault("" if label else test, {})
+        return known.setdefault(_canonical([label or prompt.get("raw"), row.get("provider")]), len(known))
+
+
+def _canonical(value: Any) -> bytes:
+    return orjson.dumps(plain(value), option=orjson.OPT_SORT_KEYS)
+
+
+def _to_case(row: Mapping[str, Any], groups: dict[int, str], places: _Places) -> ImportedCase:
     response, variables = mapping(row.get("response")), mapping(row.get("vars"))
     grading = mapping(row.get("gradingResult"))
     given = {**variables, "prompt": mapping(row.get("prompt")).get("raw", "")}
@@ -92,10 +128,10 @@ def _to_case(row: Mapping[str, Any], groups: dict[int, str]) -> ImportedCase:
     if reference is not None:
         given["reference"] = reference
     provider = mapping(row.get("provider"))
-    test, prompt = row.get("testIdx", row.get("id")), row.get("promptIdx")
+    test, prompt = places.place(row)
     case = build_case(
         # One test with several prompts or providers is as many cases.
-        f"{test}" if not prompt else f"{test}/{prompt}",
+        test if not prompt else f"{test}/{prompt}",
         given=given,
         output=response.get("output"),
         tags={
@@ -118,7 +154,7 @@ def _group(groups: dict[int, str], variables: Mapping[str, Any], test: str) -> s
     """The first test with these variables."""
     if not variables:
         return test
-    return groups.setdefault(hash(orjson.dumps(plain(variables), option=orjson.OPT_SORT_KEYS)), test)
+    return groups.setdefault(hash(_canonical(variables)), test)
 
 
 def _error(row: Mapping[str, Any], response: Mapping[str, Any]) -> str | None:
