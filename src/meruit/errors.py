@@ -33,7 +33,7 @@
       ModelRefused, UnreadableChatReply, ScriptOver
       # Evaluations, reviews, benchmarks and reports
       TargetFailed, CostLimitReached, EvaluationConflict, NotComparable, CriteriaNotMet, InvalidCase,
-      ImportDamaged, ImportFormatUnknown, ImportWithoutClaims, ReviewConflict, InvalidReview, BenchmarkTaken,
+      NoCases, ImportDamaged, ImportFormatUnknown, ImportWithoutClaims, ReviewConflict, InvalidReview, BenchmarkTaken,
       BenchmarkChanged, BadBenchmark, BenchmarkInUse, TaskRunStateError, ReportError
       # Audit
       LogCheckStopped, BundleFlaw, StatementError, NoteError, WitnessUnusable, WitnessRefusal, LogContradiction,
@@ -1102,7 +1102,7 @@ class EvaluationConflict(MeruitError):
 
 
 class NotComparable(MeruitError):
-    """Evaluations have no outputs that can be compared, or too many."""
+    """Evaluations have no outputs that can be compared, or too many, or one is not finished."""
 
     code = "not_comparable"
     status = 409
@@ -1118,6 +1118,13 @@ class InvalidCase(MeruitError):
     """A name, tag or content of an evaluation, a dataset or one of their cases cannot be kept."""
 
     code = "invalid_case"
+    status = 422
+
+
+class NoCases(MeruitError):
+    """The data of an evaluation holds no case."""
+
+    code = "no_cases"
     status = 422
 
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from tests.evaluations.conftest import CRITERIA
 
-from meruit.errors import CriteriaError, InvalidCase, MeruitError
+from meruit.errors import CriteriaError, InvalidCase, MeruitError, NoCases
 from meruit.evaluations import Case, EvaluationResult, FunctionTarget, evaluate, evaluate_async
 from meruit.evaluations.reader import Evaluations
 from meruit.store.location import Location
@@ -28,6 +28,13 @@ def test_rows_are_judged_and_nothing_is_kept(tmp_path: Path, monkeypatch: pytest
     about = {"case_id": "a", "repeat": 0, "verdict": "pass", "success": True, "score": 1.0, "error": None}
     assert found.rows()[0] == about | {"latency_ms": None, "tag.lang": "en", "exact_match": True, "word_count": 1}
     assert [*tmp_path.iterdir()] == []
+
+
+def test_no_cases_leave_the_name_free(tmp_path: Path) -> None:
+    for target in (None, lambda _given: "yes"):
+        with pytest.raises(NoCases):
+            evaluate(CRITERIA, [], target, name="n", data=tmp_path, tags={"a": "b"})
+    assert evaluate(CRITERIA, ROWS, name="n", data=tmp_path).summary.overall.cases == 2
 
 
 def test_a_result_prints_well() -> None:

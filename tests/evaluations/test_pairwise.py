@@ -52,7 +52,9 @@ def evaluate(store: Store, tenant: str, name: str, lengths: list[int]) -> Evalua
         Case(f"c{n}", {"text": "q", "reference": "GOLD"}, {"text": f"{n} " + "x" * length})
         for n, length in enumerate(lengths)
     ]
-    return run_cases(evaluator, evaluator.start(name, compiled), compiled, cases)
+    started = evaluator.start(name, compiled)
+    # Over HTTP, one without cases can be finished.
+    return run_cases(evaluator, started, compiled, cases) if cases else evaluator.finish(started)
 
 
 def pair_judge(store: Store, server: Endpoint, **settings: Any) -> PairJudge:

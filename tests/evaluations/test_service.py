@@ -1,11 +1,23 @@
 """Evaluations are recorded whole, once, and go on after a death."""
 
+from collections.abc import Iterator
+
 import msgspec
 import pytest
 from sqlalchemy import bindparam, func, select, update
 from tests.evaluations.conftest import CRITERIA, TENANT
 
-from meruit.errors import AuthorError, EvaluationConflict, MeruitError, NotFound, UnknownName
+from meruit.errors import (
+    AuthorError,
+    DocumentError,
+    EvaluationConflict,
+    InvalidCase,
+    MeruitError,
+    NoCases,
+    NotFound,
+    Problem,
+    UnknownName,
+)
 from meruit.evaluations.case_judge import SegmentBuffer
 from meruit.evaluations.compare import compare_evaluations
 from meruit.evaluations.evaluation import MAX_NAME, MAX_TAGS, Case, CaseError, EvaluationStatus
@@ -146,6 +158,38 @@ def test_a_case_is_recorded_once_whoever_records_it(evaluator: Evaluator, criter
 def test_two_cases_of_one_id_are_refused(evaluator: Evaluator, criteria: CompiledCriteria) -> None:
     with pytest.raises(MeruitError):
         record(evaluator, criteria, "first", [case(1), case(2), case(1)])
+
+
+def test_an_evaluation_without_cases_is_not_finished(
+    evaluator: Evaluator, reader: Evaluations, criteria: CompiledCriteria
+) -> None:
+    empty = evaluator.start("first", criteria, dataset_digest="a")
+    with pytest.raises(NoCases):
+        run_cases(evaluator, empty, criteria, [])
+    assert reader.find("first").status is EvaluationStatus.RUNNING
+    again = evaluator.start("first", criteria, dataset_digest="b", replaces_empty=True)
+    assert run_cases(evaluator, again, criteria, [case(1)]).status is EvaluationStatus.FINISHED
+
+
+@pytest.mark.parametrize(("digest", "after"), [("d", "another name"), (None, "goes on")])
+def test_a_late_fault_of_the_data_counts_what_is_recorded(
+    evaluator: Evaluator, reader: Evaluations, criteria: CompiledCriteria, digest: str | None, after: str
+) -> None:
+    def broken() -> Iterator[Case]:
+        yield from (case(n) for n in range(MAX_CASES + 1))
+        raise DocumentError("a.jsonl", [Problem("", "not JSON", 514)])
+
+    started = evaluator.start("first", criteria, dataset_digest=digest)
+    with pytest.raises(DocumentError) as refused:
+        run_cases(evaluator, started, criteria, broken())
+    (problem,) = refused.value.problems
+    assert (problem.line, "512 cases" in problem.message, after in problem.message) == (514, True, True)
+    with pytest.raises(InvalidCase) as twice:
+        run_cases(evaluator, reader.find("first"), criteria, [case(600), case(600)])
+    assert "512 cases" in str(twice.value)
+    with pytest.raises(EvaluationConflict) as other:
+        evaluator.start("first", criteria, dataset_digest="e", replaces_empty=True)
+    assert ("data" in str(other.value), "tags" in str(other.value), "512" in str(other.value)) == (True, False, True)
 
 
 def test_a_case_without_an_output_is_nobodys_failure(

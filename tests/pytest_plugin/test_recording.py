@@ -139,7 +139,7 @@ def test_verdicts_that_cannot_be_recorded_fail_the_session(run: Run) -> None:
 def test_it(meruit):
     meruit.verify("criteria.yaml", "Paris", input={"reference": "Paris"})
     from meruit.evaluations import evaluate
-    evaluate("criteria.yaml", [], name="nightly", data="records")
+    evaluate("criteria.yaml", [{"id": "a"}], name="nightly", data="records")
 """
     done = run(taken, *RECORD)
     assert done.ret == pytest.ExitCode.INTERNAL_ERROR

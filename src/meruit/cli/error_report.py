@@ -13,6 +13,7 @@ from meruit.errors import (
     BodyError,
     DocumentError,
     MeruitError,
+    NoCases,
     PluginExit,
     Problem,
     Unavailable,
@@ -121,7 +122,7 @@ def _of_usage(fault: click.ClickException) -> ErrorReport:
 
 
 def _of_meruit(fault: MeruitError) -> ErrorReport:
-    could_not = isinstance(fault, Unavailable | Unreachable | PluginExit)
+    could_not = isinstance(fault, Unavailable | Unreachable | PluginExit | NoCases)
     code = fault.code or MeruitError.code
     where, message, problems = getattr(fault, "where", None), str(fault), tuple[Problem, ...]()
     if isinstance(fault, DocumentError) and fault.problems:

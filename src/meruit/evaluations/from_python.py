@@ -139,7 +139,8 @@ async def evaluate_async(  # noqa: PLR0913 - one a choice
     """Judge cases by criteria; with a target, it makes the outputs first.
 
     Cases are `Case` objects, or rows with the usual columns (`id`, `prompt`, `output`, `reference`). With `data` or
-    `database_url` the evaluation is kept there under its name, and an unfinished one is continued.
+    `database_url` the evaluation is kept there under its name, and an unfinished one is continued. Raises NoCases where
+    there is no case.
     """
     if name is None and (data is not None or database_url is not None):
         raise MeruitError("an evaluation that is kept needs a name")
@@ -149,7 +150,7 @@ async def evaluate_async(  # noqa: PLR0913 - one a choice
             Evaluations(store, tenant),
         )
         compiled = _compile(evaluator, criteria)
-        started = evaluator.start(name or UNNAMED, compiled, tags=tags)
+        started = evaluator.start(name or UNNAMED, compiled, tags=tags, replaces_empty=True)
         if target is None:
             await asyncio.to_thread(
                 run_cases, evaluator, started, compiled, _to_cases(cases), limits=limits.judges, report=report

@@ -80,7 +80,7 @@ class RayRun:
         shared = SharedRun(criteria=criteria.body, engine=self._engine, tenant=self._tenant, file=file, columns=columns)
         state = RunState(evaluator=evaluator, evaluation=evaluation, criteria=criteria, report=report, timer=timer)
         recorder = _InOrder(state)
-        with ray_session(self._workers):
+        with state.count_recorded_at_fault(), ray_session(self._workers):
             import ray
 
             # Any: Ray has no types that say more.
@@ -93,7 +93,7 @@ class RayRun:
             while waiting:
                 recorder.record(shared, *_result(ray, *waiting.popleft()))
         state.report_progress(last=True)
-        return evaluator.finish(evaluation)
+        return state.finish()
 
 
 def is_worth_ray(

@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import msgspec
 
-from meruit.errors import MeruitError
+from meruit.errors import DocumentError, InvalidCase, MeruitError, NoCases
 from meruit.evaluations.bulk_judge import BulkJudge
 from meruit.evaluations.case_judge import FinishedSegment, JudgedCase, JudgeLimits, SegmentBuffer
 from meruit.evaluations.evaluation import Case, CaseSummary, EvaluationRecord
@@ -137,6 +138,33 @@ class RunState:
         self.evaluator.record_finished(self.evaluation, segment, recorded=self.recorded)
         self.recorded += len(segment.summaries)
 
+    def finish(self) -> EvaluationRecord:
+        """Finish the evaluation; raises NoCases where it has none, so that its name is not used up."""
+        if not self.judged and not self.evaluator.find(self.evaluation.id).cases:
+            raise NoCases(
+                f"there are no cases in the data; the evaluation {self.evaluation.name!r} is not finished, and its "
+                "name can be used again"
+            )
+        return self.evaluator.finish(self.evaluation)
+
+    @contextmanager
+    def count_recorded_at_fault(self) -> Iterator[None]:
+        """Say in an error of the data how many cases are recorded, because mended data may need another name."""
+        try:
+            yield
+        except (DocumentError, InvalidCase) as fault:
+            known = self.evaluator.find(self.evaluation.id)
+            if not known.cases:
+                raise
+            recorded = f"{known.cases:,} cases are recorded under the name {known.name!r} already"
+            # Where the data has no digest, other data goes on behind them.
+            after = "the mended data goes on" if known.dataset_digest is None else "the mended file needs another name"
+            if isinstance(fault, InvalidCase):
+                raise InvalidCase(f"{fault}; {recorded}; {after}") from None
+            *others, last = fault.problems
+            last = last._replace(message=f"{last.message}; {recorded}; {after}")
+            raise DocumentError(fault.name, [*others, last]) from None
+
     def count_bulk(self, bulk: BulkJudge) -> None:
         """Take over what was counted in bulk."""
         self.judged, self.spent_micros = bulk.judged, bulk.spent_micros
@@ -176,16 +204,17 @@ def run_cases(
     """Judge and record cases that have their outputs; those that are recorded already are passed over."""
     run = RunState(evaluator=evaluator, evaluation=evaluation, criteria=criteria, report=report, timer=timer)
     missing = evaluator.missing(evaluation, without_twins(cases))
-    if criteria.asked:
-        # Judges take seconds, several are asked at a time, and each case is reported.
-        for judged in evaluator.judge_all(evaluation, criteria, missing, limits):
-            run.record(run.count(judged))
-            run.report_progress()
-        run.record(run.buffer.take())
-    else:
-        _run_plain(run, missing)
+    with run.count_recorded_at_fault():
+        if criteria.asked:
+            # Judges take seconds, several are asked at a time, and each case is reported.
+            for judged in evaluator.judge_all(evaluation, criteria, missing, limits):
+                run.record(run.count(judged))
+                run.report_progress()
+            run.record(run.buffer.take())
+        else:
+            _run_plain(run, missing)
     run.report_progress(last=True)
-    return evaluator.finish(evaluation)
+    return run.finish()
 
 
 def _run_plain(run: RunState, cases: Iterable[Case]) -> None:
@@ -204,7 +233,7 @@ def _run_plain(run: RunState, cases: Iterable[Case]) -> None:
 
 
 def without_twins(cases: Iterable[Case]) -> Iterator[Case]:
-    """The cases; raises MeruitError where two have one id."""
+    """The cases; raises InvalidCase where two have one id."""
     guard = TwinGuard()
     # As `check` does, written out: it is done for each case.
     seen, add = guard.seen, guard.seen.add
@@ -224,10 +253,10 @@ class TwinGuard:
         self.seen: set[int] = set()
 
     def check(self, case_id: str, repeat: int) -> None:
-        """Raise MeruitError for a case that came before."""
+        """Raise InvalidCase for a case that came before."""
         key = hash((case_id, repeat))
         if key in self.seen:
-            raise MeruitError(
+            raise InvalidCase(
                 f"two cases have the id {case_id!r}; give each its own, or map another column to id (several tries of "
                 "one case differ in `repeat`)"
             )

@@ -42,11 +42,11 @@ async def run_target(  # noqa: PLR0913 - one a choice
     )
     waiting = evaluator.missing(evaluation, without_twins(repeat_cases(cases, limits.repeat)))
     try:
-        with evaluator.journal(evaluation) as journal:
+        with run.count_recorded_at_fault(), evaluator.journal(evaluation) as journal:
             await _TargetRun(run, target, limits, journal, dearest).finish(waiting)
     finally:
         await target.close()
-    return evaluator.finish(evaluation)
+    return run.finish()
 
 
 class _TargetRun:

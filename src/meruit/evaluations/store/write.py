@@ -88,11 +88,18 @@ class StartEvaluation:
                 f"the evaluation {self.name!r} is finished, and does not change; choose another name"
             )
         if not self.is_about(found):
-            raise EvaluationConflict(
-                f"the evaluation {self.name!r} was begun with other criteria, data or tags; "
-                "continue with the same, or choose another name"
-            )
+            begun = f"the evaluation {self.name!r} was begun with other {self._describe_difference(found)}"
+            recorded = f", and {found.cases:,} cases are recorded" if found.cases else ""
+            raise EvaluationConflict(f"{begun}{recorded}; choose another name, or continue with the same")
         return found
+
+    def _describe_difference(self, found: EvaluationRecord) -> str:
+        differs = {
+            "criteria": found.criteria_digest != self.criteria_digest,
+            "data": found.dataset_digest != self.dataset_digest,
+            "tags": dict(found.tags) != dict(self.tags),
+        }
+        return " and ".join(name for name, is_other in differs.items() if is_other)
 
 
 @dataclass(frozen=True, slots=True)
