@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from errno import EISDIR
 from functools import cached_property
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -142,6 +143,25 @@ def write_export(exported: EvaluationExport, format_name: str, target: str) -> N
     _replace_file(Path(target), chunks)
 
 
+def check_writable(target: str) -> None:
+    """Raise MeruitError for a file that could not be written, before there is anything to write."""
+    file = Path(target)
+    if target == "-" or (file.exists() and not file.is_file() and not file.is_dir()):
+        return
+    try:
+        if file.is_dir():
+            raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
+        # As `_replace_file` writes it: in its folder, under another name.
+        with NamedTemporaryFile(dir=file.parent, prefix=f".{file.name}."):
+            pass
+    except OSError as problem:
+        raise _unwritable(file, problem) from None
+
+
+def _unwritable(file: Path, problem: OSError) -> MeruitError:
+    return MeruitError(f"{str(file)!r} cannot be written: {problem.strerror or problem}")
+
+
 def _to_bytes(chunks: Iterable[str | bytes]) -> Iterator[bytes]:
     for chunk in chunks:
         yield chunk.encode() if isinstance(chunk, str) else chunk
@@ -166,7 +186,7 @@ def _replace_file(file: Path, chunks: Iterable[bytes]) -> None:
                     Path(opened.name).unlink()
                 raise
     except OSError as problem:
-        raise MeruitError(f"{str(file)!r} cannot be written: {problem.strerror or problem}") from None
+        raise _unwritable(file, problem) from None
 
 
 def _umask() -> int:

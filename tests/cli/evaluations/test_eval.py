@@ -10,6 +10,7 @@ import pytest
 import yaml
 from tests.at_hand import program
 from tests.cli.conftest import Run
+from tests.cli.refusals import error_of
 
 CRITERIA = {
     "criteria": [
@@ -116,8 +117,32 @@ def test_nothing_judged_is_exit_code_3(run: Run, files: None, write: Write) -> N
     # Why the first case is open, and how to list all of them.
     assert "eval show e --verdict inconclusive" in ended.stderr
     write("none.jsonl", "")
-    assert "no cases" in run("eval", "run", "criteria.json", "none.jsonl", "--name", "m").stderr
-    assert run("eval", "run", "criteria.json", "none.jsonl", "--name", "n", "--json").returncode == 3
+    assert error_of(run, "eval", "run", "criteria.json", "none.jsonl", "--name", "m", exit_code=3)["code"] == "no_cases"
+    assert run("eval", "run", "criteria.json", "a.jsonl", "--name", "m").returncode == 0
+
+
+def test_an_unfinished_baseline_is_refused(run: Run, files: None, write: Write) -> None:
+    evaluated(run, "a")
+    write("broken.jsonl", '{"id": 1, ')
+    assert run("eval", "run", "criteria.json", "broken.jsonl", "--name", "x").returncode == 2
+    refused = error_of(run, "eval", "run", "criteria.json", "b.jsonl", "--name", "b", "--baseline", "x")
+    assert refused["code"] == "not_comparable"
+    compared = run("eval", "compare", "a", "x", "--json")
+    assert json.loads(compared.stdout)["unfinished"] == ["x"]
+    assert "x is not finished" in run("eval", "compare", "a", "x").stderr
+
+
+def test_reports_that_cannot_be_written_stop_a_run_early(run: Run, files: None, tmp_path: Path) -> None:
+    before = {*tmp_path.iterdir()}
+    for option, file in (("--junit", "no/such/a.xml"), ("--ctrf", ".")):
+        assert run("eval", "run", "criteria.json", "a.jsonl", "--name", "a", option, file).returncode == 2
+    assert {*tmp_path.iterdir()} == before
+    evaluated(run, "a", "--junit", "a.xml", "--ctrf", "/dev/null")
+
+
+def test_rescoring_says_that_evaluations_are_not_covered(run: Run, files: None) -> None:
+    evaluated(run, "a")
+    assert "eval run" in run("rescore", "criteria.json", "--all", "--reason", "r").stderr
 
 
 def test_a_target_makes_the_outputs(run: Run, files: None, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from meruit.cli.shared.engine import EngineWithCriteria
     from meruit.outcomes.rescore.columns import FileSummary
     from meruit.outcomes.rescore.run import RescoreRunner, RescoreSummary
+    from meruit.store.store import Store
 
 MAX_WORKERS = 256
 
@@ -132,8 +133,21 @@ def rescore(  # noqa: PLR0913 - one an option
                 progress=progress,
                 dry_run=dry_run,
             )
-    _tell(summary, as_json=as_json)
+        hint = _explain_none(store, tenant, summary)
+    _tell(summary, hint, as_json=as_json)
     return ExitCode.PASSED
+
+
+def _explain_none(store: "Store", tenant: str, summary: "RescoreSummary") -> str:
+    """What to do where there are evaluations and no outcome fits."""
+    from meruit.evaluations.reader import Evaluations
+
+    if summary.examined or not Evaluations(store, tenant).page(limit=1):
+        return ""
+    return (
+        "cases of evaluations are not rescored; to judge them by other criteria, run `meruit eval run` with the same "
+        "data and another name"
+    )
 
 
 def _columns_are_possible() -> bool:
@@ -155,7 +169,9 @@ def _runner(
     return RayRunner(make, workers or DEFAULT_WORKERS)
 
 
-def _tell(summary: "RescoreSummary", *, as_json: bool) -> None:
+def _tell(summary: "RescoreSummary", hint: str, *, as_json: bool) -> None:
+    if hint:
+        note(hint)
     if as_json:
         print_json(summary.to_json())
         return

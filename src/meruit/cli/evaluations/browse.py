@@ -13,6 +13,7 @@ from meruit.cli.terminal import (
     config_option,
     fresh_option,
     json_option,
+    note,
     print_json,
     refuse_nan,
     say,
@@ -181,6 +182,7 @@ def compare_command(  # noqa: PLR0913 - one an option
 
     from meruit.cli.evaluations.view import print_comparison
     from meruit.cli.views.review import print_corrected_differences
+    from meruit.evaluations.evaluation import EvaluationStatus
     from meruit.evaluations.reader import Evaluations
     from meruit.review.results import ReviewResults
 
@@ -206,9 +208,13 @@ def compare_command(  # noqa: PLR0913 - one an option
         compared = reader.compare_several(base, several)
         results = ReviewResults(store, tenant)
         corrected = [results.corrected_differences(base, other) for other in several]
+        unfinished = [one for one in (base, *several) if one.status is not EvaluationStatus.FINISHED]
         if as_json:
-            print_json(msgspec.json.encode({"comparisons": compared, "corrected": corrected}))
+            names = [one.name for one in unfinished]
+            print_json(msgspec.json.encode({"comparisons": compared, "corrected": corrected, "unfinished": names}))
             return ExitCode.PASSED
+        for evaluation in unfinished:
+            note(f"{evaluation.name} is not finished: only its {evaluation.cases:,} recorded cases are compared")
         for place, one in enumerate(compared):
             if place:
                 say()

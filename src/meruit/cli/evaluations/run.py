@@ -185,6 +185,7 @@ def run_command(  # noqa: PLR0913, PLR0915 - one an option, and each is passed o
     from meruit.evaluations.ci import decide
     from meruit.evaluations.datafiles import ColumnMap, open_data
     from meruit.evaluations.datasets import PREFIX, Datasets, DatasetSource
+    from meruit.evaluations.export import check_writable
     from meruit.evaluations.reader import Evaluations
     from meruit.evaluations.run import RunLimits, repeat_cases, run_cases
     from meruit.evaluations.run_target import run_target
@@ -206,6 +207,8 @@ def run_command(  # noqa: PLR0913, PLR0915 - one an option, and each is passed o
         None if max_cost is None else round(max_cost * 1_000_000),
         max_judge_tokens,
     )
+    for report_file in filter(None, (junit, ctrf)):
+        check_writable(report_file)
     columns = ColumnMap() if mapping is None else ColumnMap.parse(mapping)
     is_stored = data_file.startswith(PREFIX)
     if is_stored and (mapping is not None or format_name is not None):
@@ -224,7 +227,7 @@ def run_command(  # noqa: PLR0913, PLR0915 - one an option, and each is passed o
         evaluator = Evaluator(Registrar(loaded.engine, store), tenant)
         compiled = evaluator.compile(loaded.criteria)
         reader = Evaluations(store, tenant)
-        against = None if baseline is None else reader.find(baseline)
+        against = None if baseline is None else _find_baseline(reader, baseline)
         source = Datasets(store, tenant).open(data_file) if file is None else file
         planned = None if source.rows is None else source.rows * repeat
         started = evaluator.start(
@@ -275,12 +278,24 @@ def _explain_open(reader: "Evaluations", done: "EvaluationRecord", summary: "Eva
     from meruit.evaluations.reader import CaseFilter
     from meruit.evaluations.summary import OPEN
 
-    if not done.cases:
-        note("there are no cases in the data")
-    elif summary.overall.open:
+    if summary.overall.open:
         wanted = CaseFilter(verdicts=tuple(sorted(OPEN)))
         for example in reader.details(done, wanted, limit=1):
             print_why_open(done.name, example)
+
+
+def _find_baseline(reader: "Evaluations", name: str) -> "EvaluationRecord":
+    """The evaluation to compare with; raises NotComparable for one whose cases are not all recorded."""
+    from meruit.errors import NotComparable
+    from meruit.evaluations.evaluation import EvaluationStatus
+
+    found = reader.find(name)
+    if found.status is not EvaluationStatus.FINISHED:
+        raise NotComparable(
+            f"the baseline {name!r} is not finished, and {found.cases:,} of its cases are recorded; run the command "
+            "that began it again, or name another baseline"
+        )
+    return found
 
 
 def _check_gate(fail_under: float | None, baseline: str | None, max_drop: float, *, strict: bool) -> None:
