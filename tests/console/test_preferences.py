@@ -8,7 +8,7 @@ import httpx
 import pytest
 from tests.api.conftest import Deployment, code_of
 from tests.console.conftest import Reader, cookie_of, sign_in
-from tests.evaluations.test_pairwise import CASES, evaluate, longer
+from tests.evaluations.test_pairwise import CASES, CRITERIA, evaluate, longer
 from tests.judges.asking import engine_of, judges_of, model
 from tests.judges.endpoint import endpoint
 
@@ -18,7 +18,9 @@ from meruit.console.background import BackgroundFigures
 from meruit.evaluations.service import Evaluator
 from meruit.judges.prefer import PairQuestion
 from meruit.model.access import DEFAULT_TENANT, Role
+from meruit.outcomes.service import Registrar
 from meruit.store.location import Location
+from meruit.verify.engine import VerificationEngine
 
 
 class Judged(NamedTuple):
@@ -67,6 +69,13 @@ def test_a_service_asks_its_judge_about_each_pair(judged: Judged) -> None:
     ):
         reply = ask(body)
         assert (reply.status_code, code_of(reply)) == refused
+
+
+def test_a_comparison_names_what_is_not_finished(judged: Judged) -> None:
+    evaluator = Evaluator(Registrar(VerificationEngine(), judged.deployment.store), DEFAULT_TENANT)
+    running = evaluator.start("running", evaluator.compile(CRITERIA))
+    for other, times in ((running.id, 1), (judged.ids[1], 0)):
+        assert judged.operator.get(f"/compare?e={judged.ids[0]}&e={other}").text.count("<dt>Not finished") == times
 
 
 def test_a_page_asks_and_shows_what_the_judge_prefers(judged: Judged) -> None:
