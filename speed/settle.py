@@ -193,7 +193,7 @@ COPIES = {
     "output_sketches": {"input_hash": "'x' || {id} || t.input_hash"},
     "balances": {"account": "'escrow:con_' || {id}"},
 }
-ONLY = {"balances": "t.account LIKE 'escrow:%'", "log_leaves": "t.contract_id IS NOT NULL"}
+ONLY = {"balances": "t.account LIKE 'escrow:%'", "log_leaves": "t.contract_id LIKE 'con_%'"}
 
 
 def _copy(location: Location, _first: str, past: int) -> None:
