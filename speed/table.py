@@ -371,6 +371,7 @@ def _figures() -> Iterator[list[Figure]]:
 
 def write_page(rounds: int = ROUNDS) -> None:
     """Measure every figure so many times, and write the page after each round."""
+    load, _, _ = os.getloadavg()
     grown = growth.to_markdown(growth.growth())
     with _figures() as figures:
         seen: dict[str, list[Spent]] = {figure.name: [] for figure in figures}
@@ -381,8 +382,9 @@ def write_page(rounds: int = ROUNDS) -> None:
                 print(f"{number}/{rounds} {figure.name}: {spent.cpu:.4g} {figure.unit}", flush=True)
             lines = [_line(figure, seen[figure.name]) for figure in figures]
             today = datetime.now(UTC).date().isoformat()
+            table = "\n".join(lines)
             PAGE.write_text(
-                _PAGE.format(growth=grown, table="\n".join(lines), rounds=number, today=today, cores=os.cpu_count())
+                _PAGE.format(growth=grown, table=table, rounds=number, today=today, cores=os.cpu_count(), load=load)
             )
 
 
@@ -406,7 +408,7 @@ _PAGE = """# Performance: what it costs, beside what it should cost
 
 `make bench ARGS=--table` measures every figure of this page in one run and writes the page. The figures take turns,
 {rounds} times each, so that a busy moment of the machine costs all of them alike. This run is of {today}, on a machine
-with {cores} cores that did other work at the same time.
+with {cores} cores, whose load was {load:.1f} before it began.
 
 **The plain loop** is what you would write with care: `json.loads`, a `jsonschema` validator built once, floats in a
 list, and no record of anything. It judges 5,000 stored outputs of about 600 characters by keywords, a threshold and a
@@ -422,7 +424,7 @@ spread its lowest and highest value, wall the median by the clock. "Met" compare
 A ratio to a baseline, as a share of the plain loop or a multiple of another library, holds on a busy machine. A time
 does not: next to other work it is more than on an idle machine, as the spread shows.
 
-## Why an aim is not met
+## Where the rest of the time goes
 
 - **First record in bulk**: eight SHA-256 calls, canonical JSON and a slim row for each case are what is left; results
   that differ in numbers only are made once.
