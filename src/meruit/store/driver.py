@@ -5,6 +5,7 @@ costs as much as a small record. So it is loaded when a query of its own is firs
 """
 
 import sqlite3
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from time import monotonic
@@ -18,7 +19,7 @@ FRESH_S = 1.0
 """How long a connection to a server may be unused before it is tested."""
 
 
-class DriverConnection:
+class DriverConnection(ABC):
     """One connection, in one transaction at a time."""
 
     style: str
@@ -45,27 +46,27 @@ class DriverConnection:
         """The rows that a statement finds, with the names of their columns."""
         return self._alchemy().exec_driver_sql(in_style(statement, self.style), values).all()
 
+    @abstractmethod
     def begin(self, *, writes: bool = True) -> None:
         """Begin a transaction; one that writes says so at once, so that it never has to give up."""
-        raise NotImplementedError
 
+    @abstractmethod
     def commit(self) -> None:
         """Make the transaction durable."""
-        raise NotImplementedError
 
+    @abstractmethod
     def roll_back(self) -> None:
         """Undo what the transaction did, if there is one."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> None:
         """Let go of the connection; it is opened again when it is used again."""
-        raise NotImplementedError
 
-    def _call(self, statement: str, values: Sequence[Any], *, several: bool) -> list[tuple[Any, ...]]:
-        raise NotImplementedError
+    @abstractmethod
+    def _call(self, statement: str, values: Sequence[Any], *, several: bool) -> list[tuple[Any, ...]]: ...
 
-    def _alchemy(self) -> "Connection":
-        raise NotImplementedError
+    @abstractmethod
+    def _alchemy(self) -> "Connection": ...
 
 
 class SqliteConnection(DriverConnection):

@@ -85,10 +85,10 @@ class WorkerProcess:
         """Report that this worker can serve, and wait until all can; raises ServerFailed if the parent ended."""
         try:
             self._control.sendall(PREPARED)
-            told = self._control.recv(1)
+            received = self._control.recv(1)
         except OSError:
-            told = b""
-        if told != GO:
+            received = b""
+        if received != GO:
             raise ServerFailed("the parent of this worker ended; start `meruit serve --workers` again")
 
     def report_ready(self) -> None:

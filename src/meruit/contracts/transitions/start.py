@@ -55,7 +55,7 @@ class StartContract(msgspec.Struct, frozen=True):
 
     def _act(self, step: ContractTransaction) -> ContractSnapshot:
         contract = step.load(self.contract_id)
-        # Else somebody who changes the agent for a moment lets its time begin.
+        # Otherwise a database writer who changes the agent for a moment could start its time.
         require_untampered(step, contract)
         mark = fingerprint("start")
         try:
