@@ -117,7 +117,7 @@ def test_a_damaged_blob_is_refused() -> None:
         open_versions(blob).result(1)
 
 
-@pytest.mark.parametrize("known", ['"2026-11-01T00:00:00Z"', '["2026-11-01T00:00:00Z","x"]', "[]"])
+@pytest.mark.parametrize("known", ['"2026-11-01T00:00:00Z"', '["2026-11-01T00:00:00Z","x"]', "[]", "1"])
 def test_a_line_whose_numbers_are_missing_is_refused(known: str) -> None:
     opened = open_versions(pack([pack_version(_content("out_1"))]).blob)
     fields = msgspec.json.decode(opened.lines[0], type=list[msgspec.Raw])
