@@ -851,3 +851,15 @@ def test_a_deleted_benchmark_with_runs_says_that_they_stay(run: Run, clinic_day:
     assert (gone.returncode, "1 benchmark run" in gone.stderr) == (0, True)
     assert run("benchmark", "show", day.id).returncode == 0
     assert run("benchmark", "score", day.id, "--reason", "again").returncode in (0, 1)
+
+
+def test_a_leaderboard_ranks_the_agents_of_a_benchmark(day: Day) -> None:
+    slug = json.loads(day.run("benchmark", "list", "--json").stdout)["benchmark_runs"][0]["benchmark"]
+    found = json.loads(day.run("benchmark", "leaderboard", slug, "--json").stdout)
+    ranked = [one["agent_id"] for one in found["standings"]]
+    shown = day.run("benchmark", "leaderboard", slug)
+    assert shown.returncode == 0
+    assert all(name in shown.stdout for name in ranked)
+    compared = json.loads(day.run("benchmark", "compare", day.id, day.id, "--json").stdout)
+    assert (compared["won"], compared["lost"]) == (0, 0)
+    assert day.run("benchmark", "compare", day.id, day.id).returncode == 0

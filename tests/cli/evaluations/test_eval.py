@@ -342,3 +342,14 @@ def test_the_action_runs_its_own_commands(files: None, write: Write) -> None:
     )
     assert ended.returncode == 1, ended.stderr
     assert Path("out.xml").read_text().count("<testcase") == 60
+
+
+def test_a_page_holds_an_evaluation_or_a_comparison(run: Run, files: None) -> None:
+    for model in ("a", "b"):
+        evaluated(run, model)
+    alone = json.loads(run("eval", "page", "a", "-o", "a.html", "--json").stdout)
+    assert alone == {"file": "a.html", "bytes": Path("a.html").stat().st_size}
+    both = run("eval", "page", "a", "b", "-o", "both.html")
+    assert (both.returncode, both.stdout) == (0, "")
+    # Only one of them has both names.
+    assert [">b<" in Path(file).read_text() for file in ("a.html", "both.html")] == [False, True]
