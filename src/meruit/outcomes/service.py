@@ -138,7 +138,7 @@ class Registrar:
         self, tenant: str, name: str, version: int | None = None
     ) -> "tuple[NamedCriteria, CompiledCriteria]":
         """Registered criteria, compiled; raises NotFound, and Unavailable for what ran where they were registered."""
-        # Imported here, as below: whoever records by criteria of a file needs no query of SQLAlchemy's, nor threads.
+        # Imported here, as below: recording by the criteria of a file needs neither SQLAlchemy's queries nor threads.
         from meruit.outcomes.store import criteria as named
         from meruit.outcomes.store import read as outcomes
 

@@ -1,4 +1,4 @@
-"""Limits that several processes on one machine share: a file in memory, and locks on its bytes.
+"""Limits that several processes on one machine share: a temporary file without a name, and locks on its bytes.
 
 The kernel frees the locks of a process that dies, so that nothing has to be cleaned up after it.
 """
