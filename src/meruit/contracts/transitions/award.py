@@ -38,9 +38,7 @@ class AwardContract(msgspec.Struct, frozen=True):
 
     def __call__(self, writing: WriteTransaction) -> ContractSnapshot:
         """Write the award; raises NotFound, and WrongState for a rate that the work does not allow."""
-        return self._act(ContractTransaction(writing, self.request.actor))
-
-    def _act(self, step: ContractTransaction) -> ContractSnapshot:
+        step = ContractTransaction(writing, self.request.actor)
         work = find_for_writing(step.writing, step.tenant, self.work_id)
         if work.criteria is not None and criteria_digest_of(work.criteria) != work.criteria_digest:
             raise RecordTampered(f"the criteria of work {work.id} are not those that were published")

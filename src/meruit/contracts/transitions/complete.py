@@ -48,9 +48,7 @@ class CompleteContract(msgspec.Struct, frozen=True):
 
     def __call__(self, writing: WriteTransaction) -> ContractSnapshot:
         """Write the completion; a repeated request with the same output gets the same reply."""
-        return self._act(ContractTransaction(writing, self.request.actor))
-
-    def _act(self, step: ContractTransaction) -> ContractSnapshot:
+        step = ContractTransaction(writing, self.request.actor)
         contract = step.load(self.contract_id)
         if contract.completion is not None:
             if contract.completion == self.completion:

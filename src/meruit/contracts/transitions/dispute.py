@@ -29,9 +29,7 @@ class DisputeContract(msgspec.Struct, frozen=True):
 
     def __call__(self, writing: WriteTransaction) -> ContractSnapshot:
         """Write the dispute; a repeated request changes nothing."""
-        return self._act(ContractTransaction(writing, self.request.actor))
-
-    def _act(self, step: ContractTransaction) -> ContractSnapshot:
+        step = ContractTransaction(writing, self.request.actor)
         contract = step.load(self.contract_id)
         require_untampered(step, contract)
         mark = fingerprint("dispute", step.actor.by, self.reason)
@@ -73,9 +71,7 @@ class ResolveDispute(msgspec.Struct, frozen=True):
 
     def __call__(self, writing: WriteTransaction) -> ContractSnapshot:
         """Write the decision and what follows from it; a repeated request changes nothing."""
-        return self._act(ContractTransaction(writing, self.request.actor))
-
-    def _act(self, step: ContractTransaction) -> ContractSnapshot:
+        step = ContractTransaction(writing, self.request.actor)
         lifecycle.check_amount_given(self.decision, given=self.amount is not None)
         contract = step.load(self.contract_id)
         require_untampered(step, contract)

@@ -36,9 +36,7 @@ class SettleContract(msgspec.Struct, frozen=True):
 
     def __call__(self, writing: WriteTransaction) -> ContractSnapshot:
         """Write the settlement; a settled contract is returned unchanged."""
-        return self._act(ContractTransaction(writing, self.request.actor))
-
-    def _act(self, step: ContractTransaction) -> ContractSnapshot:
+        step = ContractTransaction(writing, self.request.actor)
         contract = step.load(self.contract_id)
         if contract.state is ContractState.SETTLED:
             return step.load_snapshot(contract)
@@ -64,9 +62,7 @@ class ReleaseContract(msgspec.Struct, frozen=True):
 
     def __call__(self, writing: WriteTransaction) -> ContractSnapshot:
         """Write the release and the settlement; over governance, as a new version of the verdict."""
-        return self._act(ContractTransaction(writing, self.request.actor))
-
-    def _act(self, step: ContractTransaction) -> ContractSnapshot:
+        step = ContractTransaction(writing, self.request.actor)
         contract = step.load(self.contract_id)
         number, mark = contract.settlements + 1, fingerprint("release", self.reason)
         try:

@@ -51,9 +51,7 @@ class StartContract(msgspec.Struct, frozen=True):
 
     def __call__(self, writing: WriteTransaction) -> ContractSnapshot:
         """Write the start; a repeated request changes nothing."""
-        return self._act(ContractTransaction(writing, self.request.actor))
-
-    def _act(self, step: ContractTransaction) -> ContractSnapshot:
+        step = ContractTransaction(writing, self.request.actor)
         contract = step.load(self.contract_id)
         # Otherwise a database writer who changes the agent for a moment could start its time.
         require_untampered(step, contract)

@@ -27,9 +27,7 @@ class VoidContract(msgspec.Struct, frozen=True):
 
     def __call__(self, writing: WriteTransaction) -> ContractSnapshot:
         """Write the release of the escrow; a repeated request changes nothing."""
-        return self._act(ContractTransaction(writing, self.request.actor))
-
-    def _act(self, step: ContractTransaction) -> ContractSnapshot:
+        step = ContractTransaction(writing, self.request.actor)
         contract = step.load(self.contract_id)
         mark = fingerprint("void", self.reason)
         try:
@@ -50,9 +48,7 @@ class ReverseContract(msgspec.Struct, frozen=True):
 
     def __call__(self, writing: WriteTransaction) -> ContractSnapshot:
         """Write the reversal; a repeated request changes nothing."""
-        return self._act(ContractTransaction(writing, self.request.actor))
-
-    def _act(self, step: ContractTransaction) -> ContractSnapshot:
+        step = ContractTransaction(writing, self.request.actor)
         contract = step.load(self.contract_id)
         mark = fingerprint("reverse", self.reason)
         try:
