@@ -460,9 +460,7 @@ def read_csv(file: BinaryIO, path: str, delimiter: str, lines_before: int = 0) -
             raise complain(
                 path, f"cells are separated by {delimiter!r}, and these seem to be by ';'; save it with commas", 1
             )
-        twice = next((name for name in header if header.count(name) > 1), None)
-        if twice is not None:
-            raise complain(path, f"two columns are named {twice!r}", 1)
+        twice = [(header.index(name), place) for place, name in enumerate(header) if header.index(name) != place]
         for cells in reader:
             if not cells:
                 continue
@@ -470,6 +468,14 @@ def read_csv(file: BinaryIO, path: str, delimiter: str, lines_before: int = 0) -
                 raise complain(
                     path, f"{len(cells)} cells, but the header names {len(header)}", reader.line_num + lines_before
                 )
+            for first, second in twice:
+                # An index that is written as a column too is harmless.
+                if cells[first] != cells[second]:
+                    raise complain(
+                        path,
+                        f"two columns are named {header[first]!r} and differ; rename one of them",
+                        reader.line_num + lines_before,
+                    )
             # An empty cell is nothing, as spreadsheets write it.
             yield {name: cell or None for name, cell in zip(header, cells, strict=True)}
     except UnicodeDecodeError as problem:

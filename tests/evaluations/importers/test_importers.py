@@ -2,7 +2,10 @@
 
 The files in files/ were written by the tools themselves in November 2026, paths of the machine removed: inspect-ai
 0.3.285 with its mock model (one run with two epochs, one whose samples raised, one killed by os._exit in its fourth
-sample, one as JSON), promptfoo 0.121.20 (echo, and a provider that fails), pydantic-evals 2.62.0, deepeval 4.3.1.
+sample, one as JSON), promptfoo 0.121.20 (echo, and a provider that fails), pydantic-evals 2.62.0, deepeval 4.3.1,
+verifiers 0.4.0 (an endpoint of ours, one request refused, one scorer broken), arize-phoenix 20.26.1 (a task that fails
+once; downloads of an experiment, spans of its client), evals 2.0.0 (a completion function of ours). The models of
+Harbor 0.24.0 wrote the trials of harbor/.
 """
 
 import json
@@ -47,6 +50,22 @@ EXPECTED: Mapping[str, Mapping[str, tuple[str | None, CaseError | None]]] = {
         "peru": (None, None),
         "kenya": (None, ERROR),
     },
+    "verifiers.jsonl": {"0": ("pass", None), "1": ("fail", None), "2": (None, ERROR), "3": (None, ERROR)},
+    "openai_evals.jsonl": {
+        "toy.dev.0": ("pass", None),
+        "toy.dev.1": ("fail", None),
+        "toy.dev.2": ("fail", None),
+    },
+    "phoenix.json": {
+        "RGF0YXNldEV4YW1wbGU6MQ==": ("pass", None),
+        "RGF0YXNldEV4YW1wbGU6Mg==": ("fail", None),
+        "RGF0YXNldEV4YW1wbGU6Mw==": (None, ERROR),
+    },
+    "phoenix_runs.csv": {
+        "RGF0YXNldEV4YW1wbGU6MQ==": ("pass", None),
+        "RGF0YXNldEV4YW1wbGU6Mg==": ("fail", None),
+        "RGF0YXNldEV4YW1wbGU6Mw==": (None, ERROR),
+    },
     "deepeval.json": {"fr": ("pass", None), "no": ("fail", None), "ke": (None, None)},
 }
 
@@ -84,7 +103,8 @@ def test_files_of_current_releases_keep_their_claims(name: str) -> None:
     source = ImportSource(FILES / name)
     importer = recognise(source)
     stem = name.partition(".")[0]
-    assert importer.name == ("inspect" if stem.startswith("inspect") else stem.replace("_", "-"))
+    name_of_form = next((one for one in ("inspect", "phoenix") if stem.startswith(one)), stem.replace("_", "-"))
+    assert importer.name == name_of_form
     found, _ = claims_of(FILES / name, importer)
     assert found == {(case_id, 0): claim for case_id, claim in EXPECTED[name].items()}
 
@@ -166,7 +186,8 @@ def test_a_flipped_byte_never_makes_a_failure(importer: Importer, tmp_path: Path
             assert found[key][0] != "fail" or whole[key][0] == "fail", (place, content[place : place + 20])
 
 
-@pytest.mark.parametrize("name", EXPECTED)
+# A table that is cut at the end of a line is a shorter table.
+@pytest.mark.parametrize("name", [name for name in EXPECTED if not name.endswith(".csv")])
 def test_a_file_cut_or_flipped_anywhere_claims_nothing_new(name: str, tmp_path: Path) -> None:
     content = (FILES / name).read_bytes()
     importer = recognise(ImportSource(FILES / name))

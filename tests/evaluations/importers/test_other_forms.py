@@ -15,6 +15,7 @@ from meruit.evaluations.importers.support.pieces import ImportedCase, ImportNote
 from meruit.evaluations.importers.support.source import ImportSource
 from meruit.evaluations.imports import recognise, with_claim
 
+FILES = Path(__file__).parent / "files"
 MESSAGES = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]
 USAGE = {"prompt_tokens": 10, "completion_tokens": 2, "cached_input_tokens": 3, "cost": 0.5}
 
@@ -51,7 +52,7 @@ def test_traces_of_verifiers_are_weighted_and_errors_stay_errors(tmp_path: Path)
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "traces.jsonl").write_text(
-        lines({"id": "e", "env": {"id": "x"}, "traces": [right, died, open_]}), encoding="utf-8"
+        lines(*({"id": "e", "env": {"id": "x"}, "traces": [one]} for one in (right, died, open_))), encoding="utf-8"
     )
     (folder / "config.toml").write_text("", encoding="utf-8")
     cases = {case.id: case for case in read(folder, "verifiers")}
@@ -60,6 +61,72 @@ def test_traces_of_verifiers_are_weighted_and_errors_stay_errors(tmp_path: Path)
     assert cases["a"].input["reference"] == "4"
     assert cases["a"].metadata["usage"]["input_tokens"] == 20
     assert cases["c"].claimed is None
+
+
+@pytest.mark.parametrize(
+    ("episode", "expected"),
+    [
+        # It died before any agent ran.
+        ({"ok": False, "errors": [{"type": "EnvError"}], "traces": []}, [("q", None, True)]),
+        # A judge helps; its trace is not another try.
+        (
+            {"ok": True, "traces": [{"ok": True, "rewards": {"r": {"score": 1}}}, {"ok": True, "rewards": {}}]},
+            [("q", "pass", False)],
+        ),
+        # The rewards of an episode that failed are not whole.
+        (
+            {"ok": False, "errors": [{"type": "Late"}], "traces": [{"ok": True, "rewards": {"r": {"score": 1}}}]},
+            [("q", None, True)],
+        ),
+        (
+            {"ok": True, "traces": [{"rewards": {}}, {"ok": False, "rewards": {}, "errors": [{"type": "X"}]}]},
+            [("q", None, True)],
+        ),
+    ],
+)
+def test_an_episode_of_verifiers_is_one_try(
+    tmp_path: Path, episode: dict[str, Any], expected: list[tuple[str, str | None, bool]]
+) -> None:
+    task = {"data": {"id": "q", "prompt": "2 + 2?"}}
+    traces = [{"task": task, "nodes": [], "calls": [], **one} for one in episode["traces"]]
+    written = {"id": "e", "env": {"id": "x"}, "task": task, **episode, "traces": traces}
+    (tmp_path / "traces.jsonl").write_text(lines(written), encoding="utf-8")
+    cases = read(tmp_path / "traces.jsonl", "verifiers")
+    assert [
+        (case.id, case.claimed if case.error is None else None, case.error is not None) for case in cases
+    ] == expected
+
+
+def test_the_reply_of_the_first_agent_is_the_output(tmp_path: Path) -> None:
+    nodes = [{"message": one} for one in (*MESSAGES, {"role": "assistant", "content": "of a helper"})]
+    trace = {"task": {"data": {"id": "q"}}, "nodes": nodes, "rewards": {"r": {"score": 1}}, "root_reply": "4"}
+    (tmp_path / "traces.jsonl").write_text(lines({"env": {}, "traces": [trace]}), encoding="utf-8")
+    assert [answer(case) for case in read(tmp_path / "traces.jsonl", "verifiers")] == ["4"]
+
+
+@pytest.mark.parametrize("name", ["phoenix_spans.csv", "phoenix_spans.json"])
+def test_spans_of_phoenix_are_cases_in_each_form(name: str) -> None:
+    cases = {case.input["prompt"]: case for case in read(FILES / name, "phoenix")}
+    assert {prompt: case.error is not None for prompt, case in cases.items()} == {
+        "2 + 2?": False,
+        "Capital of Norway?": False,
+        "DIE": True,
+    }
+    case = cases["2 + 2?"]
+    assert answer(case) == "4"
+    assert case.metadata["usage"]["cache_read_tokens"] == 4
+    assert case.tags["model"] == "m-1"
+
+
+def test_texts_of_a_traced_client_are_those_of_its_messages(tmp_path: Path) -> None:
+    attributes = {"input.value": '{"model": "m"}', "output.value": '{"id": "r"}'}
+    for side, one in (("input", MESSAGES[0]), ("output", MESSAGES[1])):
+        attributes |= {f"llm.{side}_messages.0.message.{field}": value for field, value in one.items()}
+    span = {"context": {"span_id": "s", "trace_id": "t"}, "status_code": "OK", "attributes": attributes}
+    (tmp_path / "spans.json").write_text(json.dumps([span]), encoding="utf-8")
+    (case,) = read(tmp_path / "spans.json", "phoenix")
+    assert (case.input["prompt"], answer(case), case.group) == ("2 + 2?", "4", "t")
+    assert len(case.metadata["messages"]) == 2
 
 
 def test_a_table_of_spans_has_the_evaluations_as_claims(tmp_path: Path) -> None:
@@ -133,6 +200,41 @@ def test_a_trajectory_is_read_alone_and_with_its_trial(tmp_path: Path) -> None:
     assert answer(found["t1"]) == "Done."
     # Of several rewards none stands for the whole.
     assert found["t1"].claimed is None
+
+
+def test_trials_in_steps_have_the_messages_and_tokens_of_all_steps() -> None:
+    cases = {case.id: case for case in read(FILES / "harbor", "harbor")}
+    assert {name.removeprefix("org/"): (case.claimed, case.error is not None) for name, case in cases.items()} == {
+        "one": ("pass", False),
+        "broken": (None, True),
+        "steps": ("fail", False),
+        # Its mean of rewards leaves out the step that crashed.
+        "stepdied": (None, True),
+    }
+    steps = cases["org/steps"]
+    assert (steps.input["prompt"], answer(steps)) == ("Step one", "did two")
+    assert steps.metadata["usage"] == {
+        "input_tokens": 28,
+        "cache_read_tokens": 2,
+        "cache_write_tokens": 0,
+        "output_tokens": 4,
+    }
+    assert steps.cost_micros == 1_000_000
+
+
+def test_a_trajectory_outside_the_folder_is_not_read(tmp_path: Path) -> None:
+    outside = tmp_path / "outside.json"
+    outside.write_text(json.dumps(TRAJECTORY), encoding="utf-8")
+    trial = tmp_path / "job" / "t1"
+    (trial / "agent").mkdir(parents=True)
+    (trial / "agent" / "trajectory.json").symlink_to(outside)
+    step = {"step_name": "../../..", "verifier_result": {"rewards": {"reward": 1}}}
+    result = {"task_name": "t", "trial_name": "t__1", "verifier_result": {"rewards": {"reward": 1}}}
+    (trial / "result.json").write_text(json.dumps(result | {"step_results": [step]}), encoding="utf-8")
+    (tmp_path / "agent").mkdir()
+    (tmp_path / "agent" / "trajectory.json").write_text(json.dumps(TRAJECTORY), encoding="utf-8")
+    (case,) = read(tmp_path / "job", "harbor")
+    assert (case.claimed, answer(case)) == ("pass", None)
 
 
 def test_scores_of_langfuse_are_words_numbers_and_truth_values(tmp_path: Path) -> None:

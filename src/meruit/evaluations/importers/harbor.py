@@ -1,6 +1,6 @@
 """Trials of Harbor: a trial folder, or a jobs folder with many, with their ATIF trajectories."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -22,6 +22,8 @@ from meruit.evaluations.importers.support.source import ImportSource
 from meruit.registry import importers
 
 RESULT, TRAJECTORY = "result.json", "agent/trajectory.json"
+STEPS = "steps"
+"""The folder of a trial in several steps, each with a trajectory of its own."""
 LEVELS = (RESULT, f"*/{RESULT}", f"*/*/{RESULT}")
 """Where results lie: in a trial, a job with trials, a folder of jobs."""
 REWARD = "reward"
@@ -76,25 +78,34 @@ def read_harbor(source: ImportSource) -> Iterator[Piece]:
         if result is None:
             yield ImportNote(f"{folder}{RESULT} is damaged; this trial is not imported", partial=True)
             continue
-        trajectory: Mapping[str, Any] = {}
-        if source.has(f"{folder}{TRAJECTORY}"):
+        trajectories: list[Mapping[str, Any]] = []
+        for name in _trajectory_files(source, folder, result):
             try:
-                trajectory = mapping(source.load_small(f"{folder}{TRAJECTORY}"))
+                trajectories.append(mapping(source.load_small(name)))
             except ImportDamaged:
-                yield ImportNote(f"{folder}{TRAJECTORY} is damaged; its messages are not imported")
-        yield _to_case(result, trajectory)
+                yield ImportNote(f"{name} is damaged; its messages are not imported")
+        yield _to_case(result, trajectories)
 
 
-def _to_case(result: Mapping[str, Any], trajectory: Mapping[str, Any]) -> ImportedCase:
-    agent, used = mapping(result.get("agent_info")), mapping(result.get("agent_result"))
+def _trajectory_files(source: ImportSource, folder: str, result: Mapping[str, Any]) -> list[str]:
+    """The trajectory of a trial, or of each of its steps in their order."""
+    names = [f"{folder}{STEPS}/{one.get('step_name')}/{TRAJECTORY}" for one in _steps(result)]
+    return [name for name in (f"{folder}{TRAJECTORY}", *names) if source.has(name)]
+
+
+def _steps(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [mapping(one) for one in items(result.get("step_results"))]
+
+
+def _to_case(result: Mapping[str, Any], trajectories: Sequence[Mapping[str, Any]]) -> ImportedCase:
+    agent, steps = mapping(result.get("agent_info")), _steps(result)
     rewards = {str(name): number(one) for name, one in mapping(_rewards(result)).items()}
-    problem = mapping(result.get("exception_info"))
-    messages = _messages(trajectory)
-    # An agent that ran out of time is verified all the same: its reward stands.
-    failed = bool(problem) and not rewards
-    counted = TokenClasses.inclusive(
-        given=used.get("n_input_tokens"), read=used.get("n_cache_tokens"), made=used.get("n_output_tokens")
-    )
+    problem = _problem_of(result, steps)
+    messages = [message for one in trajectories for message in _messages(one)]
+    # A trial in steps counts in its steps only.
+    used = [found for one in (result, *steps) if (found := mapping(one.get("agent_result")))]
+    counted = sum((_used_tokens(one) for one in used), TokenClasses())
+    costs = [cost for one in used if (cost := number(one.get("cost_usd"))) is not None]
     case = build_case(
         result.get("task_name"),
         given={"prompt": next((one["content"] for one in messages if one["role"] == "user"), "")},
@@ -102,18 +113,35 @@ def _to_case(result: Mapping[str, Any], trajectory: Mapping[str, Any]) -> Import
         tags={
             "agent": agent.get("name"),
             "model": mapping(agent.get("model_info")).get("name"),
-            "exception": problem.get("exception_type"),
+            "exception": mapping(result.get("exception_info")).get("exception_type") or problem.get("exception_type"),
         },
         metadata={"trial": result.get("trial_name"), "task_checksum": result.get("task_checksum")},
         messages=messages,
-        tokens=counted if counted.to_dict() else _trajectory_tokens(trajectory),
-        duration_ms=_duration_ms(mapping(result.get("agent_execution"))),
-        cost=used.get("cost_usd"),
-        error=f"{problem.get('exception_type')}: {problem.get('exception_message')}" if failed else None,
+        tokens=counted if counted.to_dict() else sum(map(_trajectory_tokens, trajectories), TokenClasses()),
+        duration_ms=_duration_of(result, steps),
+        cost=sum(costs) if costs else None,
+        error=f"{problem.get('exception_type')}: {problem.get('exception_message')}" if problem else None,
     )
     # Of several rewards none stands for the whole, unless it is named so.
     overall = rewards.get(REWARD) if REWARD in rewards or len(rewards) != 1 else next(iter(rewards.values()))
     return ImportedCase(case, Claim(score=overall, scores=rewards))
+
+
+def _problem_of(result: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The exception that left a trial or one of its steps without a reward; empty where none did.
+
+    An agent that ran out of time is verified all the same: its reward stands. A mean of rewards says nothing of a step
+    that crashed, so such a trial is not judged.
+    """
+    return next(
+        (found for one in (*steps, result) if not _rewards(one) and (found := mapping(one.get("exception_info")))), {}
+    )
+
+
+def _used_tokens(used: Mapping[str, Any]) -> TokenClasses:
+    return TokenClasses.inclusive(
+        given=used.get("n_input_tokens"), read=used.get("n_cache_tokens"), made=used.get("n_output_tokens")
+    )
 
 
 def _rewards(result: Mapping[str, Any]) -> Any:
@@ -165,6 +193,13 @@ def _trajectory_tokens(trajectory: Mapping[str, Any]) -> TokenClasses:
         read=final.get("total_cached_tokens"),
         made=final.get("total_completion_tokens"),
     )
+
+
+def _duration_of(result: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> float | None:
+    """How long the agent ran, all steps together."""
+    took = [_duration_ms(mapping(one.get("agent_execution"))) for one in (result, *steps)]
+    known = [one for one in took if one is not None]
+    return sum(known) if known else None
 
 
 def _duration_ms(phase: Mapping[str, Any]) -> float | None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from meruit.evaluations.importers.support.messages import last_answer, prompt_of, to_messages
 from meruit.evaluations.importers.support.pieces import (
     Claim,
     ImportedCase,
@@ -22,13 +23,18 @@ from meruit.evaluations.importers.support.source import ImportSource
 from meruit.evaluations.importers.support.tables import read_table
 from meruit.registry import importers
 
-SPAN = "context.span_id"
+SPAN, TRACE, ATTRIBUTES = "context.span_id", "context.trace_id", "attributes."
+NOTED = "annotation_"
+"""How the columns of a table of runs begin that hold what evaluators said: `annotation_NAME_label`."""
+MAX_DIGITS = 6
+"""Of the number of a message in a conversation."""
+SAID = ("label", "score", "explanation", "error")
 
 
 def is_phoenix(source: ImportSource) -> bool:
     """Recognise runs and spans by their columns."""
     row = source.first_row
-    return SPAN in row or {"example_id", "repetition_number"} <= row.keys()
+    return SPAN in _flatten(row) or {"example_id", "repetition_number"} <= row.keys()
 
 
 @importers.add(
@@ -49,7 +55,20 @@ def read_phoenix(source: ImportSource) -> Iterator[Piece]:
     """Phoenix: runs of an experiment, or a table of spans with their evaluations."""
     yield RunFacts({"origin": "phoenix"})
     for row in read_table(source):
-        yield row if isinstance(row, ImportNote) else _span_case(row) if SPAN in row else _run_case(row)
+        if isinstance(row, ImportNote):
+            yield row
+        else:
+            span = _flatten(row)
+            yield _span_case(span) if SPAN in span else _run_case(row)
+
+
+def _flatten(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A span of its client, with the names that a table of spans has."""
+    context = mapping(row.get("context"))
+    if "span_id" not in context:
+        return row
+    attributes = {f"{ATTRIBUTES}{name}": value for name, value in mapping(row.get("attributes")).items()}
+    return {**row, **attributes, SPAN: context["span_id"], TRACE: context.get("trace_id")}
 
 
 def _run_case(row: Mapping[str, Any]) -> ImportedCase:
@@ -62,22 +81,38 @@ def _run_case(row: Mapping[str, Any]) -> ImportedCase:
         row.get("example_id"),
         given=work,
         output=row.get("output"),
-        repeat=(number(row.get("repetition_number")) or 1) - 1,
-        duration_ms=row.get("latency_ms"),
-        tokens=TokenClasses.inclusive(given=row.get("prompt_token_count"), made=row.get("completion_token_count")),
+        repeat=(number(_to_number(row.get("repetition_number"))) or 1) - 1,
+        duration_ms=_to_number(row.get("latency_ms")),
+        tokens=TokenClasses.inclusive(
+            given=_to_number(row.get("prompt_token_count")), made=_to_number(row.get("completion_token_count"))
+        ),
         error=str(row["error"]) if row.get("error") else None,
     )
-    return ImportedCase(case, _claim([mapping(one) for one in items(row.get("annotations"))]))
+    notes = [mapping(one) for one in items(row.get("annotations"))]
+    return ImportedCase(case, _claim(notes or _notes_of(row, NOTED, "_")))
+
+
+def _notes_of(row: Mapping[str, Any], begins: str, divider: str) -> list[Mapping[str, Any]]:
+    """What evaluators said, from the columns of a table: one for each name and part."""
+    notes: dict[str, dict[str, Any]] = {}
+    for column, value in row.items():
+        name, _, part = column.removeprefix(begins).rpartition(divider)
+        if column.startswith(begins) and part in SAID and value not in (None, ""):
+            notes.setdefault(name, {"name": name})[part] = _to_number(value) if part == "score" else value
+    return [*notes.values()]
 
 
 def _span_case(row: Mapping[str, Any]) -> ImportedCase:
     failed = str(row.get("status_code", "")).upper() == "ERROR"
-    prefix = "attributes.llm.token_count"
+    prefix = f"{ATTRIBUTES}llm.token_count"
+    asked, answered = (_messages(row, f"{ATTRIBUTES}llm.{side}_messages") for side in ("input", "output"))
     case = build_case(
         row.get(SPAN),
-        given={"prompt": row.get("attributes.input.value")},
-        output=row.get("attributes.output.value"),
-        tags={"name": row.get("name"), "model": row.get("attributes.llm.model_name")},
+        # A traced client writes its whole request and reply as values, and the texts as messages.
+        given={"prompt": prompt_of(asked) or row.get(f"{ATTRIBUTES}input.value")},
+        output=last_answer(answered) or row.get(f"{ATTRIBUTES}output.value"),
+        messages=[*asked, *answered],
+        tags={"name": row.get("name"), "model": row.get(f"{ATTRIBUTES}llm.model_name")},
         tokens=TokenClasses.inclusive(
             given=_to_number(row.get(f"{prefix}.prompt")),
             read=_to_number(row.get(f"{prefix}.prompt_details.cache_read")),
@@ -85,15 +120,26 @@ def _span_case(row: Mapping[str, Any]) -> ImportedCase:
             made=_to_number(row.get(f"{prefix}.completion")),
         ),
         error=str(row.get("status_message") or "the span ended with an error") if failed else None,
-        group=str(row["context.trace_id"]) if row.get("context.trace_id") else None,
+        group=str(row[TRACE]) if row.get(TRACE) else None,
     )
-    notes: dict[str, dict[str, Any]] = {}
-    for column, value in row.items():
-        head, _, rest = column.partition(".")
-        name, _, part = rest.rpartition(".")
-        if head == "eval" and part in ("score", "label", "explanation") and value is not None:
-            notes.setdefault(name, {"name": name})[part] = _to_number(value) if part == "score" else value
-    return ImportedCase(case, _claim([*notes.values()]))
+    return ImportedCase(case, _claim(_notes_of(row, "eval.", ".")))
+
+
+def _messages(row: Mapping[str, Any], column: str) -> list[dict[str, Any]]:
+    """A conversation: a list of messages, or one column for each field of each message."""
+    found = [mapping(one) for one in items(row.get(column))]
+    parts: dict[int, dict[str, Any]] = {}
+    for name, value in row.items():
+        number_of, _, field = name.removeprefix(f"{column}.").partition(".")
+        if (
+            name.startswith(f"{column}.")
+            and number_of.isascii()
+            and number_of.isdigit()
+            and len(number_of) < MAX_DIGITS
+        ):
+            parts.setdefault(int(number_of), {})[field] = value
+    found += [parts[place] for place in sorted(parts)]
+    return to_messages([{name.removeprefix("message."): value for name, value in one.items()} for one in found])
 
 
 def _to_number(value: Any) -> Any:

@@ -84,16 +84,32 @@ def read_verifiers(source: ImportSource) -> Iterator[Piece]:
                 yield ImportNote("the last line is cut off; only what comes before is imported", partial=True)
                 continue
             found = mapping(row)
-            traces = items(found.get("traces")) if "traces" in found else [found] if "nodes" in found else None
-            if traces is None:
-                yield _result_case(found)
+            if "traces" in found:
+                yield from map(_trace_case, _judged_traces(found))
             else:
-                yield from (_trace_case(mapping(one)) for one in traces)
+                yield _trace_case(found) if "nodes" in found else _result_case(found)
+
+
+def _judged_traces(episode: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The traces of an episode that its rewards are about.
+
+    Agents that only help (a simulated user, a judge) have none. Without any reward, one trace stands for the episode.
+    An episode that failed itself is an error, whatever its agents did, and also where none of them ran.
+    """
+    traces = [mapping(one) for one in items(episode.get("traces"))]
+    rewarded = [one for one in traces if one.get("rewards")]
+    failing = [one for one in traces if one.get("errors")]
+    judged = rewarded or failing[:1] or traces[:1] or [{**episode, "rewards": {}}]
+    problems = items(episode.get("errors"))
+    if episode.get("ok") is False and problems:
+        return [{**one, "ok": False, "errors": problems} for one in judged]
+    return judged
 
 
 def _trace_case(trace: Mapping[str, Any]) -> ImportedCase:
     task = mapping(trace.get("task"))
     row = mapping(task.get("data"))
+    reply = trace.get("root_reply")
     messages = to_messages([mapping(node).get("message") for node in items(trace.get("nodes"))])
     calls = [mapping(one) for one in items(trace.get("calls"))]
     tokens = sum((_tokens(mapping(one.get("usage"))) for one in calls), TokenClasses())
@@ -110,7 +126,8 @@ def _trace_case(trace: Mapping[str, Any]) -> ImportedCase:
         row.get("id", row.get("idx", task.get("key", trace.get("id")))),
         given={**given, "prompt": prompt_of(row.get("prompt"))}
         | ({} if reference is None else {"reference": reference}),
-        output=last_answer(messages),
+        # Agents that the agent started have written after it.
+        output=reply if isinstance(reply, str) else last_answer(messages),
         tags={
             "agent": mapping(trace.get("agent")).get("name"),
             "model": next((one.get("model") for one in calls), None),

@@ -82,8 +82,9 @@ class ImportSource:
             raise ImportDamaged(f"{name or self.path.name} is {problem}") from None
 
     def has(self, name: str) -> bool:
-        """Whether the folder has this file."""
-        return self.is_folder and (self.path / name).is_file()
+        """Whether the folder has this file; a link that leads out of it is passed over."""
+        file = self.path / name
+        return self.is_folder and file.is_file() and file.resolve().is_relative_to(self.path.resolve())
 
     def files(self, pattern: str) -> list[str]:
         """Files of the folder by pattern, in order; links that lead out of it are passed over."""
