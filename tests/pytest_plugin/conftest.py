@@ -5,15 +5,20 @@ from pathlib import Path
 
 import pytest
 
+import meruit.documents.yaml_events  # noqa: F401 - see below
 from meruit.evaluations.evaluation import EvaluationRecord
 from meruit.evaluations.reader import CaseDetail, Evaluations
 from meruit.model.access import DEFAULT_TENANT
 from meruit.pytest_plugin import dataset, failure, fixture, journal, recording
+from meruit.registry import checks, metrics
 from meruit.store.location import Location
 from meruit.store.store import Store
 
 PARTS = (dataset, failure, fixture, journal, recording)
 """Loaded here, so that probes of coverage are in them: a session inside a test loads them without."""
+# A session inside a test forgets what it was the first to import. The C part of YAML would meet a second YAML, and a
+# plugin would register twice, so both are loaded before.
+LOADED = (*metrics, *checks)
 PLUGIN = ("-p", "meruit.pytest_plugin", "-p", "no:cacheprovider")
 CRITERIA = """
 criteria:

@@ -4,15 +4,19 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice, zip_longest
 
 import msgspec
 
-from meruit.errors import DocumentError, InvalidCase, MeruitError, NoCases
+from meruit.errors import DocumentError, EvaluationConflict, InvalidCase, MeruitError
 from meruit.evaluations.bulk_judge import BulkJudge
 from meruit.evaluations.case_judge import FinishedSegment, JudgedCase, JudgeLimits, SegmentBuffer
 from meruit.evaluations.evaluation import Case, CaseSummary, EvaluationRecord
+from meruit.evaluations.reader import Evaluations
+from meruit.evaluations.segment import MAX_CASES
 from meruit.evaluations.service import Evaluator
 from meruit.evaluations.summary import OPEN, Rate, RateTally
+from meruit.model.canonical import payload_digest
 from meruit.verify.catalogue import CompiledCriteria
 
 MAX_CONCURRENCY = 1_000
@@ -93,6 +97,28 @@ class EvaluationProgress:
 Report = Callable[[EvaluationProgress], None]
 
 
+def check_same_reading(
+    reader: Evaluations, evaluation: EvaluationRecord, cases: Iterable[Case], *, has_target: bool
+) -> None:
+    """Refuse to go on with a file whose columns are mapped in another way: the cases would be of two kinds.
+
+    The first recorded case is compared with the file's; it is among the first ones that were read.
+    """
+    recorded = next(reader.details(evaluation, limit=1), None)
+    if recorded is None or recorded.input is None:
+        return
+    one, read_again = recorded.summary, islice(cases, MAX_CASES + MAX_CONCURRENCY)
+    case = next((case for case in read_again if case.id == one.case_id), None)
+    # A target makes the output, and adds to the metadata.
+    theirs = (recorded.input,) if has_target else (recorded.input, recorded.output or {}, recorded.metadata or {})
+    ours = () if case is None else (case.input, case.output or {}, case.metadata)
+    if any(payload_digest(a) != payload_digest(b) for a, b in zip_longest(theirs, ours[: len(theirs)])):
+        raise EvaluationConflict(
+            f"the evaluation {evaluation.name!r} was begun with other columns (--map), and {evaluation.cases:,} cases "
+            "are recorded; choose another name, or continue with the same columns"
+        )
+
+
 @dataclass
 class RunState:
     """What a run knows while it goes on."""
@@ -139,12 +165,7 @@ class RunState:
         self.recorded += len(segment.summaries)
 
     def finish(self) -> EvaluationRecord:
-        """Finish the evaluation; raises NoCases where it has none, so that its name is not used up."""
-        if not self.judged and not self.evaluator.find(self.evaluation.id).cases:
-            raise NoCases(
-                f"there are no cases in the data; the evaluation {self.evaluation.name!r} is not finished, and its "
-                "name can be used again"
-            )
+        """Finish the evaluation; raises NoCases where it has none."""
         return self.evaluator.finish(self.evaluation)
 
     @contextmanager

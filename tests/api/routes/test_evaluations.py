@@ -83,6 +83,12 @@ def test_cases_are_judged_in_bulk_and_recorded_once(desk: Desk) -> None:
     assert desk.refused("POST", path, json={"cases": [case(4)]}) == (409, "evaluation_conflict")
 
 
+def test_an_evaluation_without_cases_is_not_finished(desk: Desk) -> None:
+    desk.post("evaluations", {"name": "empty", "criteria": CRITERIA})
+    assert desk.refused("POST", "evaluations/empty/finish") == (422, "no_cases")
+    assert desk.get("evaluations/empty")["evaluation"]["status"] == "running"
+
+
 def test_a_second_request_of_a_key_records_nothing(desk: Desk) -> None:
     found = desk.post("evaluations", {"name": "once", "criteria": CRITERIA})["id"]
     sent: dict[str, Any] = {"json": {"cases": [case(1)]}, "headers": {HEADER: "k"}, "key": desk.operator}

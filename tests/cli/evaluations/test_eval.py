@@ -242,6 +242,18 @@ def test_an_unfinished_run_goes_on(run: Run, files: None, write: Write) -> None:
     assert (listed["name"], listed["status"]) == ("x", "running")
 
 
+def test_a_run_does_not_go_on_with_other_columns(run: Run, files: None, write: Write) -> None:
+    rows = [{"id": f"q{number}", "reference": "yes", "a": "yes", "b": "no"} for number in range(1_600)]
+    write("two.jsonl", "\n".join([*map(json.dumps, rows), "{"]))
+    for _ in range(2):
+        assert run("eval", "run", "criteria.json", "two.jsonl", "--name", "x", "--map", "output=a").returncode == 2
+    (listed,) = json.loads(run("eval", "list", "--json").stdout)["evaluations"]
+    assert listed["cases"] > 0
+    for columns in (("--map", "output=b"), ("--map", "output=a,id=b"), ()):
+        other = run("eval", "run", "criteria.json", "two.jsonl", "--name", "x", "--json", *columns)
+        assert json.loads(other.stderr)["error"]["code"] == "evaluation_conflict"
+
+
 def test_lists_are_printed_for_people(run: Run, files: None) -> None:
     assert run("eval", "list", "--data", "nowhere").returncode == 2
     evaluated(run, "a")

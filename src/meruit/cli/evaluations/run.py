@@ -187,7 +187,7 @@ def run_command(  # noqa: PLR0913, PLR0915 - one an option, and each is passed o
     from meruit.evaluations.datasets import PREFIX, Datasets, DatasetSource
     from meruit.evaluations.export import check_writable
     from meruit.evaluations.reader import Evaluations
-    from meruit.evaluations.run import RunLimits, repeat_cases, run_cases
+    from meruit.evaluations.run import RunLimits, check_same_reading, repeat_cases, run_cases
     from meruit.evaluations.run_target import run_target
     from meruit.evaluations.service import Evaluator
     from meruit.outcomes.service import Registrar
@@ -234,6 +234,8 @@ def run_command(  # noqa: PLR0913, PLR0915 - one an option, and each is passed o
             name, compiled, tags=dict(tags), dataset_digest=source.digest, planned=planned, replaces_empty=True
         )
         if started.cases:
+            if file is not None and file.digest is not None:
+                check_same_reading(reader, started, file.cases(columns), has_target=maker is not None)
             note(f"going on with {name}: {started.cases} cases are recorded")
         with _ProgressLine() as report:
             cases = source.cases() if isinstance(source, DatasetSource) else source.cases(columns)

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import select
 
-from meruit.errors import EvaluationConflict, NotFound
+from meruit.errors import EvaluationConflict, NoCases, NotFound
 from meruit.evaluations.evaluation import CaseSummary, EvaluationRecord, EvaluationStatus
 from meruit.evaluations.store.read import KeptFigures, evaluation_of
 from meruit.log.entries import SegmentEntry
@@ -230,10 +230,15 @@ class FinishEvaluation:
     """What its cases add up to; not kept where another process recorded more of them meanwhile."""
 
     def __call__(self, writing: WriteTransaction) -> EvaluationRecord:
-        """Finish it; a second time does nothing."""
+        """Finish it; a second time does nothing. Raises NoCases where it has none, so that its name is not used up."""
         found = evaluation_of(_row_of(writing, self.tenant, self.evaluation_id))
         if found.status is EvaluationStatus.FINISHED:
             return found
+        if not found.cases:
+            raise NoCases(
+                f"there are no cases in the data; the evaluation {found.name!r} is not finished, and its name can be "
+                "used again"
+            )
         if self.figures is not None and self.figures.cases == found.cases:
             writing.insert(
                 tables.evaluation_figures,
