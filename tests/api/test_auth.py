@@ -467,11 +467,15 @@ def benchmark_ready_for(deployment: Deployment, operator: str) -> str:
 
 
 def evaluation_ready_for(deployment: Deployment, operator: str) -> str:
-    """A new evaluation that cases can be recorded in."""
+    """A new evaluation with one case, which more can be recorded in, and which can be finished."""
     body = {"name": f"new-{secrets.token_hex(8)}", "criteria": CRITERIA, "tags": {"agent_id": "robot"}}
     reply = deployment.ask("POST", "/v1/evaluations", key=operator, json=body)
     assert reply.is_success, reply.text
-    return str(reply.json()["id"])
+    made = str(reply.json()["id"])
+    cases = {"cases": [{"id": "ready", "output": {"text": "a"}}]}
+    reply = deployment.ask("POST", f"/v1/evaluations/{made}/cases", key=operator, json=cases)
+    assert reply.is_success, reply.text
+    return made
 
 
 def planted_runs(

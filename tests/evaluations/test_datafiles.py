@@ -90,7 +90,7 @@ def test_usual_names_need_no_mapping(tmp_path: Path) -> None:
         ("a.jsonl", "[1]", "row 1"),
         ("a.json", '{"q": 1}', ""),
         ("a.csv", "q,answer,said,ms,lang\n1,2", "line 2"),
-        ("a.csv", "q,q\n1,1\n1,2", "line 3"),
+        ("a.csv", "q,answer,said,ms,lang,q\n1,1,1,1,1,1\n1,1,1,1,1,2", "line 3"),
         ("a.csv", 'q,answer\n"1', "line"),
         ("a.csv", "q\n\xff".encode("latin-1"), "UTF-8"),
         ("a.csv", "q;answer\n1;2", "line 1"),

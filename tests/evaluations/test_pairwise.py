@@ -53,8 +53,7 @@ def evaluate(store: Store, tenant: str, name: str, lengths: list[int]) -> Evalua
         for n, length in enumerate(lengths)
     ]
     started = evaluator.start(name, compiled)
-    # Over HTTP, one without cases can be finished.
-    return run_cases(evaluator, started, compiled, cases) if cases else evaluator.finish(started)
+    return run_cases(evaluator, started, compiled, cases) if cases else started
 
 
 def pair_judge(store: Store, server: Endpoint, **settings: Any) -> PairJudge:

@@ -285,7 +285,7 @@ def test_evaluations_are_listed_by_combined_filters(
 ) -> None:
     for name, model in (("Nightly 1", "m-1"), ("nightly 2", "m-2"), ("release", "m-1")):
         evaluator.start(name, criteria, tags={"model": model, "team": "a"}, dataset_digest=name)
-    evaluator.finish(reader.find("release"))
+    run_cases(evaluator, reader.find("release"), criteria, [case(1)])
 
     def names(wanted: EvaluationFilter) -> list[str]:
         return [one.name for one in reader.page(wanted)]

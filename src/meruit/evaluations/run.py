@@ -13,9 +13,9 @@ from meruit.evaluations.bulk_judge import BulkJudge
 from meruit.evaluations.case_judge import FinishedSegment, JudgedCase, JudgeLimits, SegmentBuffer
 from meruit.evaluations.evaluation import Case, CaseSummary, EvaluationRecord
 from meruit.evaluations.reader import Evaluations
-from meruit.evaluations.segment import MAX_CASES
 from meruit.evaluations.service import Evaluator
 from meruit.evaluations.summary import OPEN, Rate, RateTally
+from meruit.log.segment import MAX_CASES
 from meruit.model.canonical import payload_digest
 from meruit.verify.catalogue import CompiledCriteria
 
