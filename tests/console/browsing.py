@@ -183,7 +183,10 @@ def walk(page: "Page", site: str, more: Sequence[str] = (), *, follow: bool = Tr
 
 def wait_for_figures(page: "Page") -> None:
     """Wait until the page has filled itself: what is not computed yet is asked for again."""
-    page.wait_for_function("!document.querySelector('main [data-computing]')")
+    from playwright.sync_api import expect
+
+    # Not wait_for_function: from its second look on, the page's policy forbids what it evaluates.
+    expect(page.locator("main [data-computing]")).to_have_count(0, timeout=60_000)
 
 
 def look(page: "Page", address: str) -> Seen:

@@ -329,13 +329,15 @@ def test_who_pays_for_models_sees_which_runs_do_not_match(page: "Page") -> None:
 
 
 def test_a_labeller_gets_the_next_case(page: "Page") -> None:
+    from playwright.sync_api import expect
+
     click(page, "Review", at="nav")
     click(page, "replies of heron-3")
     click(page, "Label the next case")
-    done = page.locator("progress").get_attribute("value")
+    done = page.locator("progress").get_attribute("value") or ""
     assert page.locator(".work").count() >= 2
     page.keyboard.press("1")
-    page.wait_for_function("value => document.querySelector('progress').getAttribute('value') !== value", arg=done)
+    expect(page.locator("progress")).not_to_have_attribute("value", done, timeout=60_000)
     page.keyboard.press("u")
     page.wait_for_url(re.compile(r"case=\d+"))
     assert page.get_by_role("heading", name="Change a label").is_visible()

@@ -361,7 +361,7 @@ def test_a_browser_checks_bundles_and_receipts_without_sending_them(filled: Fill
 
         def check(name: str, content: bytes) -> tuple[str, str]:
             page.set_input_files("input[name=bundle]", {"name": name, "mimeType": "x/y", "buffer": content})
-            # Not wait_for_function: it evaluates text, which the page's policy forbids.
+            # Not wait_for_function: from its second look on, the page's policy forbids what it evaluates.
             expect(page.locator("#audit-verdict")).not_to_have_text(re.compile("^(Checking…)?$"), timeout=60_000)
             return str(page.text_content("#audit-verdict")), str(page.text_content("#audit-steps"))
 
