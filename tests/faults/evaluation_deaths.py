@@ -8,14 +8,15 @@ import random
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import func, select
 
-from meruit.errors import CostLimitReached
-from meruit.evaluations.evaluation import Case
+from meruit.errors import CostLimitReached, EvaluationConflict
+from meruit.evaluations.evaluation import Case, EvaluationStatus
 from meruit.evaluations.journal import FOLDER
 from meruit.evaluations.reader import Evaluations
 from meruit.evaluations.run import RunLimits
@@ -66,6 +67,10 @@ def live(folder: Path, count: int, limit_micros: int | None) -> int:
         asyncio.run(run_target(evaluator, started, criteria, cases, FunctionTarget(answer), limits))
     except CostLimitReached:
         return LIMITED
+    except EvaluationConflict:
+        # The process before this one was killed when all was done, or ended by itself.
+        if Evaluations(store, TENANT).find(NAME).status is not EvaluationStatus.FINISHED:
+            raise
     finally:
         store.close()
     return FINISHED
@@ -85,12 +90,15 @@ def die(folder: Path, count: int, limit_micros: int | None, after: int) -> bool:
     if child == 0:
         random.seed(os.getpid())
         code = CRASHED
-        with contextlib.suppress(BaseException):
+        try:
             from meruit.evaluations import run_target as running
 
             running.BACKOFF_S = 0.01
             running.FLUSH_S = 0.05
             code = live(folder, count, limit_micros)
+        except BaseException:  # noqa: BLE001 - shown, and the child ends here
+            traceback.print_exc()
+            sys.stderr.flush()
         os._exit(code)
     wanted = len(paid(folder)) + after
     until = time.monotonic() + PATIENCE_S
