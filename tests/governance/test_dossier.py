@@ -27,6 +27,8 @@ from meruit.governance.dossier import (
     find_leaked_canaries,
     fingerprints_of,
     metadata_to_judge,
+    most_similar,
+    reaches_similarity,
     similarity,
     text_of,
 )
@@ -149,6 +151,29 @@ def test_similarity_lies_between_nothing_and_all(one: str, other: str) -> None:
     assert (found is None) == (not other)
     assert found is None or 0 <= found <= 1
     assert similarity(one, one) == (1.0 if one else None)
+
+
+@settings(max_examples=300)
+@given(
+    st.data(),
+    st.lists(
+        st.sampled_from(["refund", "1.5", "the", "ab", "\u0441at", "-", "\u4e2d\u6587", "aGVsbG8gd29ybGQ="]),
+        max_size=90,
+    ),
+    st.integers(0, 4),
+    st.sampled_from([0.0, 0.5, 0.9, 0.98, 1.0]),
+    st.booleans(),
+)
+def test_a_copy_is_found_as_its_similarity_says(
+    data: st.DataObject, words: list[str], changes: int, least: float, backwards: bool
+) -> None:
+    reference, changed = " ".join(words), [*words]
+    for _ in range(min(changes, len(words))):
+        changed[data.draw(st.integers(0, len(words) - 1))] = data.draw(st.sampled_from(["not", "", "the refund"]))
+    text = " ".join(changed)[:: -1 if backwards else 1]
+    found = most_similar(dossiers.comparable_texts({"text": text}), reference)
+    copied = reaches_similarity({"text": text}, reference, similarity_min=least, chars_min=0)
+    assert copied == (found is not None and found >= least)
 
 
 @settings(max_examples=40)

@@ -3,11 +3,12 @@
 from base64 import b64encode, urlsafe_b64encode
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meruit.governance.fold import (
     BANDS,
+    GRAM,
     MAX_FOLDED_CHARS,
     SIGNATURE_CHARS,
     bands_of,
@@ -16,6 +17,7 @@ from meruit.governance.fold import (
     fold,
     fold_with_numbers,
     likeness,
+    may_share_shingles,
     shared_shingles,
     signature_of,
 )
@@ -102,6 +104,34 @@ def test_texts_of_other_lengths_are_not_compared() -> None:
     assert shared_shingles("a" * 100, "a" * 50) == 0.0
     assert shared_shingles("abc", "abd") == 0.0
     assert 0 < shared_shingles("abcdefghijklmnopqrst", "abcdefghijklmnopqrsX") < 1
+
+
+@settings(max_examples=300)
+@given(st.data(), st.text("ab.-1 é\u0430", min_size=1, max_size=60), st.integers(1, 120), st.integers(0, 6))
+def test_a_quick_look_never_misses_shared_shingles(data: st.DataObject, word: str, times: int, changes: int) -> None:
+    one = (word * times)[:5000]
+    other = list(one)
+    for _ in range(changes):
+        other[data.draw(st.integers(0, len(other) - 1))] = data.draw(st.sampled_from(["x", "", "aa"]))
+    pair = one, "".join(other)
+    share = shared_shingles(*pair)
+    for least in (share or 0.01, 0.5, 0.98, 1.0):
+        assert may_share_shingles(*pair, least) or share < least
+        assert may_share_shingles(*pair[::-1], least) or share < least
+    assert may_share_shingles(one, one[::-1], 1.0) == (one == one[::-1] or len(one) >= GRAM)
+
+
+def test_most_texts_are_told_apart_by_a_quick_look() -> None:
+    words = TEXT.split()
+    other = " ".join("unlike" if place % 4 == 0 else word for place, word in enumerate(words))
+    assert not may_share_shingles(fold(TEXT), fold(other), 0.98)
+    assert not may_share_shingles(fold(TEXT * 100), fold(other * 100), 0.98)
+
+
+@given(st.text("aZ1.-_ |,\n" + "0" * 3))
+def test_numbers_fold_the_same_without_a_pattern(text: str) -> None:
+    # A letter of another script takes the general way, and changes nothing else.
+    assert fold_with_numbers(text + " \u0436") == fold_with_numbers(text + " ") + "\u0436"
 
 
 def test_long_and_growing_texts_are_cut() -> None:

@@ -6,16 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from meruit.errors import BadRunId
 from meruit.governance.fold import (
     GRAM,
+    ROUNDING,
+    canonical_decoded,
     canonical_text,
     decode_obvious,
     fold,
+    may_share_shingles,
     rotate_13,
     shared_shingles,
     signature_of,
@@ -45,7 +48,7 @@ MAX_COMPARED_WORDS = 20_000
 MAX_COMPARED_CHARS = 1_000_000
 """Of a longer text, only the beginning is compared with the reference."""
 MAX_REFERENCES = 64
-"""References whose lengths are remembered: those of many cases are often the same."""
+"""References whose measures are remembered: those of many cases are often the same."""
 _DROPPED = bytes(code for code in range(128) if not chr(code).isalnum())
 ONE_SIDED = frozenset({ComparisonOperator.GTE, ComparisonOperator.GT, ComparisonOperator.LTE, ComparisonOperator.LT})
 
@@ -331,31 +334,61 @@ def reaches_similarity(output: Mapping[str, Any], reference: Any, *, similarity_
     texts = comparable_texts(output)
     if all(len(normalise_text(text[:MAX_COMPARED_CHARS])) < chars_min for text in texts):
         return False
-    found = most_similar(
-        [text for text in texts if not _is_of_other_length(text, reference, similarity_min)], reference
-    )
+    found = most_similar([text for text in texts if _may_reach(text, reference, similarity_min)], reference)
     return found is not None and found >= similarity_min
 
 
-def _is_of_other_length(text: str, reference: str, similarity_min: float) -> bool:
-    """Whether the lengths alone say that two texts are less similar; quick, where `similarity` takes long."""
-    wanted, folded = _count_reference(reference)
-    given = len(words_alphanumeric(normalise_text(text[:MAX_COMPARED_CHARS])))
-    if not wanted or 2 * min(wanted, given) >= similarity_min * (wanted + given):
+def _may_reach(text: str, reference: str, least: float) -> bool:
+    """False only where `similarity` is less; at a fraction of its cost, for most texts are not copies."""
+    return least <= 0 or _may_share_words(text, reference, least) or _may_be_disguised(text, reference, least)
+
+
+def _may_share_words(text: str, reference: str, least: float) -> bool:
+    shown = normalise_text(text[:MAX_COMPARED_CHARS])
+    words, wanted = words_alphanumeric(shown), _measure(reference).words
+    if not words or not wanted:
+        return shown == normalise_text(reference[:MAX_COMPARED_CHARS])
+    # A little less, because shares are rounded.
+    enough = (least - ROUNDING) * (wanted + len(words)) / 2
+    return min(wanted, len(words)) >= enough and _count_shared(_words_of(reference), words) >= enough
+
+
+def _may_be_disguised(text: str, reference: str, least: float) -> bool:
+    wanted = _measure(reference).folded
+    if len(wanted) < GRAM:
         return False
-    if folded < GRAM:
-        return True
-    if not text.isascii() or decode_obvious(text) != text:
-        return False
-    # Folding keeps ASCII letters and digits, and adds nothing. Shingles are compared where lengths are nearly equal.
-    kept = len(text.encode().translate(None, _DROPPED))
-    return 9 * kept > 10 * folded or 10 * len(text) < 9 * folded
+    decoded = decode_obvious(text)
+    if decoded.isascii():
+        # Folding keeps ASCII letters and digits, and adds nothing. Shingles are compared at nearly equal lengths.
+        kept = len(decoded.encode().translate(None, _DROPPED))
+        if 9 * kept > 10 * len(wanted) or 10 * len(decoded) < 9 * len(wanted):
+            return False
+    return may_share_shingles(wanted, canonical_decoded(decoded), least)
+
+
+class _Reference(NamedTuple):
+    words: int
+    folded: str
 
 
 @lru_cache(MAX_REFERENCES)
-def _count_reference(reference: str) -> tuple[int, int]:
-    """The words of a reference, and its characters once folded."""
-    return len(words_alphanumeric(normalise_text(reference[:MAX_COMPARED_CHARS]))), len(canonical_text(reference))
+def _measure(reference: str) -> _Reference:
+    """How many words a reference has, and its canonical text."""
+    return _Reference(len(_words_of(reference)), canonical_text(reference))
+
+
+def _words_of(text: str) -> list[str]:
+    return words_alphanumeric(normalise_text(text[:MAX_COMPARED_CHARS]))
+
+
+def _count_shared(one: Sequence[str], other: Sequence[str]) -> int:
+    """The words that two texts have in common, in any order."""
+    left, shared = Counter(one), 0
+    for word in other:
+        if count := left.get(word):
+            left[word] = count - 1
+            shared += 1
+    return shared
 
 
 def similarity(text: str, reference: Any) -> float | None:
@@ -367,7 +400,7 @@ def similarity(text: str, reference: Any) -> float | None:
     one, other = words_alphanumeric(wanted), words_alphanumeric(given)
     if not one or not other or disguised == 1.0:
         return 1.0 if wanted == given else disguised
-    shared = 2 * (Counter(one) & Counter(other)).total() / (len(one) + len(other))
+    shared = 2 * _count_shared(one, other) / (len(one) + len(other))
     # Shared words in any order are an upper bound; for very long texts it is the result.
     if shared < 0.9 or max(len(one), len(other)) > MAX_COMPARED_WORDS:
         return max(shared, disguised)
@@ -377,7 +410,7 @@ def similarity(text: str, reference: Any) -> float | None:
 
 def _similarity_in_disguise(reference: str, text: str) -> float:
     """The similarity of two texts as they look, in either direction, decoded; 0 for short ones, which may agree."""
-    wanted, given = canonical_text(reference), canonical_text(text)
+    wanted, given = _measure(reference).folded, canonical_text(text)
     return shared_shingles(wanted, given) if len(wanted) >= GRAM else 0.0
 
 

@@ -24,6 +24,9 @@ MAX_DECODINGS = 3
 MIN_ENCODED_CHARS = 12
 GRAM = 8
 """Characters in one shingle."""
+MAX_SEARCHED_CHARS = 4096
+"""A longer text is not searched for each shingle: its own are looked up in a set."""
+ROUNDING = 1e-6
 BINS, BANDS = 64, 4
 """Values of a signature, and how many groups of them are looked up."""
 BIN_DIGITS = 4
@@ -64,8 +67,11 @@ _CONFUSABLE = str.maketrans(
     }
 )
 """Letters and digits, in lower case, by the Latin letter that they look like."""
+_ASCII_LOOKALIKES = bytes(ord(chr(code).translate(_CONFUSABLE)) for code in range(128)) + bytes(range(128, 256))
+_DROPPED_ASCII = bytes(code for code in range(128) if not (chr(code).isalnum() or chr(code) in ".-"))
 _NOT_A_LETTER = re.compile(r"[\W_]+")
 _NOT_IN_NUMBERS = re.compile(r"[^\w.\-]+|_+|[.\-]+(?!\d)")
+_LOOSE_MARKS = re.compile(r"[.\-]+(?!\d)")
 _BASE64 = re.compile(rf"[A-Za-z0-9+/_\-]{{{MIN_ENCODED_CHARS},}}={{0,2}}")
 _HEX = re.compile(rf"(?:[0-9a-fA-F]{{2}}[\s:]?){{{MIN_ENCODED_CHARS // 2},}}")
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})")
@@ -78,7 +84,13 @@ def fold(text: str) -> str:
 
 def fold_with_numbers(text: str) -> str:
     """The same, in which 1.5, 15 and -15 stay different."""
-    return _NOT_IN_NUMBERS.sub("", _plain(text)).translate(_CONFUSABLE)
+    plain = _plain(text)
+    if not plain.isascii():
+        return _NOT_IN_NUMBERS.sub("", plain).translate(_CONFUSABLE)
+    # The same in one pass. Marks go first: whether one belongs to a number depends on what follows it.
+    if "." in plain or "-" in plain:
+        plain = _LOOSE_MARKS.sub("", plain)
+    return plain.encode().translate(_ASCII_LOOKALIKES, _DROPPED_ASCII).decode()
 
 
 def _plain(text: str) -> str:
@@ -95,7 +107,7 @@ def decode_obvious(text: str) -> str:
     """The text with base64, hex, percent, HTML and backslash encodings undone where they hold readable text."""
     text = text[:MAX_FOLDED_CHARS]
     for _ in range(MAX_DECODINGS):
-        plain = _ESCAPE.sub(lambda found: chr(int(found[1] or found[2], 16)), text)
+        plain = _ESCAPE.sub(lambda found: chr(int(found[1] or found[2], 16)), text) if "\\" in text else text
         plain = unescape(unquote(plain)) if "%" in plain or "&" in plain else plain
         plain = _HEX.sub(lambda found: _read_hex(found[0]), plain)
         plain = _BASE64.sub(lambda found: _read_base64(found[0]), plain)[:MAX_FOLDED_CHARS]
@@ -144,7 +156,12 @@ def _readable(raw: bytes, found: str) -> str:
 
 def canonical_text(text: str) -> str:
     """The folded text, decoded, in one of its two directions: a reversed copy has the same."""
-    folded = fold_with_numbers(decode_obvious(text))
+    return canonical_decoded(decode_obvious(text))
+
+
+def canonical_decoded(text: str) -> str:
+    """The canonical form of a text that is decoded already."""
+    folded = fold_with_numbers(text)
     return min(folded, folded[::-1])
 
 
@@ -186,11 +203,41 @@ def likeness(one: str, other: str) -> float:
     return same / BINS
 
 
+def may_share_shingles(one: str, other: str, least: float) -> bool:
+    """False only where `shared_shingles` is less than `least`, above 0; much quicker than counting them.
+
+    Where the share is high, few shingles of one text are missing from the other. So those that lie side by side are
+    looked up, until too many are missing.
+    """
+    if one == other:
+        return True
+    if _differ_in_length(one, other):
+        return False
+    count, others = len(one) - GRAM + 1, len(other) - GRAM + 1
+    # A little more, because the share is rounded.
+    may_miss = count - least * (count + others) / 2 + ROUNDING
+    known: str | set[str] = other
+    if len(other) > MAX_SEARCHED_CHARS:
+        known = {other[start : start + GRAM] for start in range(others)}
+    for start in range(0, count, GRAM):
+        gram = one[start : start + GRAM]
+        if gram not in known and gram[::-1] not in known:
+            may_miss -= 1
+            if may_miss < 0:
+                return False
+    return True
+
+
+def _differ_in_length(one: str, other: str) -> bool:
+    """Whether texts are too short for a shingle, or their lengths differ by a tenth."""
+    return min(len(one), len(other)) < GRAM or abs(len(one) - len(other)) * 10 > max(len(one), len(other))
+
+
 def shared_shingles(one: str, other: str) -> float:
     """The exact share of shingles that two folded texts have in common; 0 where their lengths differ by a tenth."""
     if one == other:
         return 1.0
-    if min(len(one), len(other)) < GRAM or abs(len(one) - len(other)) * 10 > max(len(one), len(other)):
+    if _differ_in_length(one, other):
         return 0.0
     a, b = (
         Counter(min(gram, gram[::-1]) for gram in (text[start : start + GRAM] for start in range(len(text) - GRAM + 1)))
