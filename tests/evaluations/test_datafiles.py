@@ -45,13 +45,9 @@ def test_every_format_gives_the_same_cases(tmp_path: Path) -> None:
     assert read(written(tmp_path, "a.json", json.dumps(ROWS))) == CASES
     pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "a.parquet")
     assert read(str(tmp_path / "a.parquet")) == CASES
-    # What CSV holds is text.
-    as_text = [
-        Case(c.id, c.input, c.output, {"duration_ms": str(c.metadata["duration_ms"])}, tags=c.tags) for c in CASES
-    ]
     table = 'q,answer,said,ms,lang\none,yes,"Yes, «sí»\n",12,en\n\ntwo,是,不,7,zh\n'
-    assert read(written(tmp_path, "a.csv", "\ufeff" + table)) == as_text
-    assert read(written(tmp_path, "a.tsv", "q\tanswer\tsaid\tms\tlang\ntwo\t是\t不\t7\tzh")) == as_text[1:]
+    assert read(written(tmp_path, "a.csv", "\ufeff" + table)) == CASES
+    assert read(written(tmp_path, "a.tsv", "q\tanswer\tsaid\tms\tlang\ntwo\t是\t不\t7\tzh")) == CASES[1:]
 
 
 def test_the_rows_and_the_digest_are_known_before(tmp_path: Path) -> None:
@@ -79,6 +75,47 @@ def test_usual_names_need_no_mapping(tmp_path: Path) -> None:
         Case("2", {"a": 1}, {"b": 2}, {"c": 3, "topic": "x"}, "g", {"t": "5"}),
         Case("3", {"prompt": "why?"}),
     ]
+
+
+@pytest.mark.parametrize("named", ["latency_ms", "duration_ms"])
+def test_a_time_fills_what_its_metric_reads(tmp_path: Path, named: str) -> None:
+    content = f'{{"id": "a", "output": "x", "{named}": 812}}\n{{"id": "b", "output": "y", "{named}": null}}\n'
+    path = written(tmp_path, "a.jsonl", content)
+    mapped = ColumnMap.parse(f"id=id,output.text=output,metadata.{named}={named}")
+    assert read(path, ColumnMap()) == [
+        Case("a", {}, {"text": "x"}, {"duration_ms": 812}),
+        Case("b", {}, {"text": "y"}),
+    ]
+    assert read(path, mapped)[0] == Case("a", {}, {"text": "x"}, {"duration_ms": 812})
+    with pytest.raises(MeruitError):
+        ColumnMap.parse("metadata.latency_ms=a,metadata.duration_ms=b")
+
+
+def test_a_mapping_knows_the_usual_names_of_columns() -> None:
+    columns = ColumnMap.parse("case_id=q,expected=gold,completion=said")
+    assert columns.apply({"q": "a", "gold": "4", "said": "5"}, "1") == Case("a", {"reference": "4"}, {"text": "5"})
+
+
+def test_facts_in_a_table_without_types_are_read_as_json(tmp_path: Path) -> None:
+    columns = ColumnMap.parse(
+        "id=id,input.year=year,output.text=said,metadata.duration_ms=ms,metadata.run_id=run,metadata.messages=log,"
+        "metadata.model=model,metadata.note=note"
+    )
+    lines = (
+        'id,year,said,ms,run,log,model,note\n1,1990,7,81.5,1001,"[{""role"": ""user""}]",4o,\n'
+        '2,1990,7,fast,,{,"""q""",NaN\n'
+    )
+    typed, odd = read(written(tmp_path, "a.csv", lines), columns)
+    # What an agent reads and writes stays text, and so do ids.
+    assert typed == Case(
+        "1",
+        {"year": "1990"},
+        {"text": "7"},
+        {"duration_ms": 81.5, "run_id": "1001", "messages": [{"role": "user"}], "model": "4o", "note": None},
+    )
+    assert odd.metadata == {"duration_ms": "fast", "run_id": None, "messages": "{", "model": '"q"', "note": "NaN"}
+    (known,) = read(written(tmp_path, "b.csv", "id,output,latency_ms\n1,2,300\n"), ColumnMap())
+    assert known == Case("1", {}, {"text": "2"}, {"duration_ms": 300})
 
 
 @pytest.mark.parametrize(

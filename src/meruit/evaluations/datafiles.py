@@ -54,6 +54,14 @@ KNOWN_COLUMNS = {
     **dict.fromkeys(("tags",), "tags"),
     **dict.fromkeys(("repeat", "epoch"), "repeat"),
     **dict.fromkeys(("claimed",), "claimed"),
+    **dict.fromkeys(("duration_ms", "latency_ms"), "metadata.duration_ms"),
+    **dict.fromkeys(("ttfb_ms", "time_to_first_byte"), "metadata.ttfb_ms"),
+    **dict.fromkeys(("processing_ms", "processing_time"), "metadata.processing_ms"),
+}
+# A mapping may name a part as a column is often named, and a time by the metric that reads it.
+OTHER_TARGETS = {
+    **KNOWN_COLUMNS,
+    **{f"metadata.{name}": target for name, target in KNOWN_COLUMNS.items() if target.startswith("metadata.")},
 }
 
 Row = Mapping[str, Any]
@@ -74,21 +82,25 @@ class ColumnMap:
             target, separator, column = (side.strip() for side in pair.partition("="))
             if not separator or not target or not column:
                 raise MeruitError(f"--map takes TARGET=COLUMN pairs, as output.text=completion, not {pair!r}")
+            target = OTHER_TARGETS.get(target, target)
             _check_target(target)
             if target in found:
                 raise MeruitError(f"--map fills {target} twice, from {found[target]!r} and {column!r}")
             found[target] = column
         return cls(tuple(found.items()))
 
-    def apply(self, row: Row, default_id: str) -> Case:
-        """The case that a row describes; raises MeruitError naming what it lacks."""
+    def apply(self, row: Row, default_id: str, *, has_types: bool = True) -> Case:
+        """The case that a row describes; raises MeruitError naming what it lacks.
+
+        A table without types has texts only: facts about the run that are JSON are read as such.
+        """
         if not self.targets:
-            return _case_by_names(row, default_id)
+            return _case_by_names(row, default_id, has_types=has_types)
         values: dict[str, Any] = {}
         for target, column in self.targets:
             if column not in row:
                 raise MeruitError(f"no column is named {column!r}{nearest(column, row)}; there are {_columns(row)}")
-            values[target] = row[column]
+            values[target] = row[column] if has_types else _from_cell(target, row[column])
         return _case(values, default_id)
 
 
@@ -111,8 +123,8 @@ class _Layout(msgspec.Struct, frozen=True):
     """Pairs of a target and its column."""
     whole: tuple[tuple[str, str], ...]
     """Pairs of a part and the column that is all of it."""
-    inside: tuple[tuple[str, str], ...]
-    """Pairs of a key of the input and its column."""
+    inside: tuple[tuple[str, str, str], ...]
+    """A part, a key of it, and its column."""
     others: tuple[str, ...]
     plain: tuple[str, str, str] | None
     """The columns of id, input and output, where there are no others."""
@@ -129,11 +141,11 @@ def _layout(columns: tuple[str, ...]) -> _Layout:
         if target in found:
             raise MeruitError(f"two columns say what the {target} is, {column!r} is one; choose with --map")
         found[target] = column
-    inside = ((target.partition(".")[2], column) for target, column in found.items() if "." in target)
+    dotted = ((target.partition("."), column) for target, column in found.items() if "." in target)
     return _Layout(
         single=tuple(pair for pair in found.items() if pair[0] in SINGLE),
         whole=tuple(pair for pair in found.items() if pair[0] in PARTS),
-        inside=tuple(inside),
+        inside=tuple((part, key, column) for (part, _, key), column in dotted),
         others=tuple(column for column in columns if column not in KNOWN_COLUMNS),
         plain=(found["id"], found["input"], found["output"])
         if len(columns) == len(found) and found.keys() == {"id", "input", "output"}
@@ -141,7 +153,18 @@ def _layout(columns: tuple[str, ...]) -> _Layout:
     )
 
 
-def _case_by_names(row: Row, default_id: str) -> Case:
+def _from_cell(target: str, cell: Any) -> Any:
+    """A fact about the run from a cell that is a text: a number, true, false, a list or an object of JSON is that."""
+    if not target.startswith("metadata.") or target.endswith("id") or not isinstance(cell, str):
+        return cell
+    try:
+        found = load(cell)
+    except (ValueError, RecursionError):
+        return cell
+    return cell if isinstance(found, str) else found
+
+
+def _case_by_names(row: Row, default_id: str, *, has_types: bool = True) -> Case:
     """A case from columns with the usual names; what has another name becomes a part of the input."""
     layout = _layout(tuple(row))
     if layout.plain is not None:
@@ -156,11 +179,11 @@ def _case_by_names(row: Row, default_id: str) -> Case:
         value = row[column]
         parts[name] = _whole(name, value, parts[name])
         input_is_object |= name == "input" and isinstance(value, Mapping)
-    given = parts["input"]
-    for key, column in layout.inside:
-        given[key] = row[column]
+    for name, key, column in layout.inside:
+        if row[column] is not None or name == "input":
+            parts[name][key] = row[column] if has_types else _from_cell(f"{name}.{key}", row[column])
     # Where the input is an object of its own, other columns are facts about the case.
-    rest = parts["metadata"] if input_is_object else given
+    rest = parts["metadata"] if input_is_object else parts["input"]
     for column in layout.others:
         value = row[column]
         if value is not None:
@@ -295,13 +318,13 @@ class DataFile:
 
     def to_cases(self, rows: Iterator[Any], columns: ColumnMap, first: int) -> Iterator[Case]:
         """The cases that rows describe, of which the first has a number; raises DocumentError with the row."""
-        apply = columns.apply if columns.targets else _case_by_names
+        has_types = self.format not in ("csv", "tsv")
         for number, row in enumerate(rows, first):
             if row.__class__ is not dict and not isinstance(row, Mapping):
                 problem = f"a row is an object, not {type(row).__name__}"
                 raise DocumentError(display_name(self.path), [Problem(f"row {number}", problem)])
             try:
-                case = apply(row, str(number))
+                case = columns.apply(row, str(number), has_types=has_types)
             except MeruitError as refused:
                 raise DocumentError(display_name(self.path), [Problem(f"row {number}", str(refused))]) from None
             yield case

@@ -11,14 +11,15 @@ from meruit.registry import Finding, metrics
 # An absent duration is not 0: a default of 0 would always be fast enough.
 
 
-def _reading(work: Work, key: str) -> Finding:
+def _reading(work: Work, name: str, key: str) -> Finding:
     value: Any = work.metadata.get(key)
     if value is None:
         claims = work.metadata.get(CLAIMED)
         claim = claims.get(key) if isinstance(claims, Mapping) else None
         if claim is not None:
             return Measured(claim, provenance=Provenance.CLAIMED)
-        return Missing(f"the execution metadata has no {key}", fault=Fault.SYSTEM)
+        unread = f" ({name} is not read)" if name in work.metadata else ""
+        return Missing(f"the execution metadata has no {key}{unread}", fault=Fault.SYSTEM)
     # The judge refuses anything that is not a number.
     return value  # type: ignore[no-any-return]
 
@@ -31,7 +32,7 @@ def _reading(work: Work, key: str) -> Finding:
 )
 def latency_ms(work: Work) -> Finding:
     """Milliseconds from request to the end of the answer (`metadata.duration_ms`)."""
-    return _reading(work, "duration_ms")
+    return _reading(work, "latency_ms", "duration_ms")
 
 
 @metrics.add(
@@ -42,7 +43,7 @@ def latency_ms(work: Work) -> Finding:
 )
 def time_to_first_byte(work: Work) -> Finding:
     """Milliseconds from request to the first byte (`metadata.ttfb_ms`)."""
-    return _reading(work, "ttfb_ms")
+    return _reading(work, "time_to_first_byte", "ttfb_ms")
 
 
 @metrics.add(
@@ -53,4 +54,4 @@ def time_to_first_byte(work: Work) -> Finding:
 )
 def processing_time(work: Work) -> Finding:
     """Milliseconds of computation, waiting left out (`metadata.processing_ms`)."""
-    return _reading(work, "processing_ms")
+    return _reading(work, "processing_time", "processing_ms")
