@@ -338,16 +338,29 @@ def test_tiny_numbers_are_found_wherever_they_are(before: int, number: bytes) ->
         parse_strict_json(body)
 
 
+@given(st.integers(1, 200), st.booleans())
+def test_a_duplicate_is_found_among_any_number_of_keys(count: int, is_twice: bool) -> None:
+    names = [f"k{number}" for number in range(count)]
+    body = b"{%b}" % b", ".join(b'"%b": 0' % name.encode() for name in names + names[:1] * is_twice)
+    if not is_twice:
+        assert parse_strict_json(body) == dict.fromkeys(names, 0)
+        return
+    with pytest.raises(BodyError) as refused:
+        parse_strict_json(body)
+    assert refused.value.reason == "duplicate_key"
+
+
 def test_no_search_holds_other_threads_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     searched: list[int] = []
 
     class Counted:
-        def search(self, body: bytes, start: int, end: int) -> None:
-            searched.append(min(end, len(body)) - start)
+        def search(self, block: bytes) -> None:
+            searched.append(len(block))
 
     monkeypatch.setattr(json_body, "_TINY_POWER", Counted())
     monkeypatch.setattr(json_body, "_TINY_FRACTION", Counted())
-    parse_strict_json(b'{"text": "' + b"x" * (4 * SEARCHED_BYTES) + b'"}')
+    text = (b"-" + b"0" * 300) * (4 * SEARCHED_BYTES // 300)
+    parse_strict_json(b'{"text": "' + text + b'"}')
     assert sum(searched) >= 2 * 4 * SEARCHED_BYTES
     assert max(searched) <= SEARCHED_BYTES + TINY_BYTES
 
