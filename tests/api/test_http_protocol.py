@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 import uvicorn
+from hypothesis import given
+from hypothesis import strategies as st
 from packaging.requirements import Requirement
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from meruit.api import http_limits, http_protocol
-from meruit.api.http_protocol import LimitedHttpProtocol
+from meruit.api import http_limits
+from meruit.api.http_protocol import LimitedHttpProtocol, SingleWriteCycle
 
 OVERRIDDEN = {
     "connection_made": ["self", "transport"],
@@ -29,8 +31,21 @@ OVERRIDDEN = {
 """Methods of uvicorn's parser that ours overrides, with their parameters."""
 OF_CONNECTION = {"cycle", "flow", "headers", "loop", "pipeline", "timeout_keep_alive_task", "transport", "url"}
 """Attributes of uvicorn's parser that ours reads."""
-OF_CYCLE = {"response_complete", "response_started", "waiting_for_100_continue"}
-"""Attributes of one request and its reply that ours reads."""
+OF_CYCLE = {
+    "access_log",
+    "default_headers",
+    "disconnected",
+    "flow",
+    "keep_alive",
+    "message_event",
+    "on_response",
+    "response_complete",
+    "response_started",
+    "scope",
+    "transport",
+    "waiting_for_100_continue",
+}
+"""Attributes of one request and its reply that ours reads or sets."""
 
 
 @pytest.mark.parametrize("name", OVERRIDDEN)
@@ -46,11 +61,15 @@ def test_uvicorn_still_sets_each_attribute_that_is_read() -> None:
 
 
 def test_the_lists_above_are_all_that_is_used() -> None:
-    source = inspect.getsource(http_protocol)
-    own = set(vars(LimitedHttpProtocol)) - OVERRIDDEN.keys()
-    used = set(re.findall(r"self\.(\w+)", source)) - own - OVERRIDDEN.keys()
-    assert used == OF_CONNECTION
-    assert set(re.findall(r"cycle\.(\w+)", source)) == OF_CYCLE
+    for ours, overridden, expected in (
+        (LimitedHttpProtocol, OVERRIDDEN.keys(), OF_CONNECTION),
+        (SingleWriteCycle, {"send"}, OF_CYCLE),
+    ):
+        own = set(vars(ours)) - overridden
+        assert set(re.findall(r"self\.(\w+)", inspect.getsource(ours))) - own - overridden == expected
+    of_cycle = set(re.findall(r"cycle\.(\w+)", inspect.getsource(LimitedHttpProtocol)))
+    assert of_cycle - {"__class__"} <= OF_CYCLE
+    assert list(inspect.signature(RequestResponseCycle.send).parameters) == ["self", "message"]
 
 
 def test_the_required_range_of_uvicorn_has_a_ceiling() -> None:
@@ -189,3 +208,94 @@ def test_the_connections_of_one_address_are_limited(monkeypatch: pytest.MonkeyPa
     before = dict(LimitedHttpProtocol.open_by_address)
     asyncio.run(use())
     assert dict(LimitedHttpProtocol.open_by_address) == before
+
+
+class Recording(Wire):
+    """A transport that keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[bytes] = []
+
+    def write(self, data: Any) -> None:
+        self.written.append(bytes(data))
+
+
+def reply_of(messages: list[dict[str, Any]], request: bytes, cycle: type[RequestResponseCycle]) -> tuple[Any, ...]:
+    """What a client gets when an application sends these messages and then returns, and whether that is the end."""
+
+    async def answer(_scope: Any, _receive: Any, send: Any) -> None:
+        for message in messages:
+            await send(message)
+
+    async def use() -> tuple[Any, ...]:
+        made = wired(answer)
+        made.transport, made.access_log = Recording(), False
+        made.data_received(request)
+        made.cycle.__class__ = cycle
+        await asyncio.gather(*made.tasks)
+        made.connection_lost(None)
+        return made.transport.written, made.transport.closing, made.server_state.total_requests
+
+    return asyncio.run(use())
+
+
+HEADERS = st.lists(
+    st.sampled_from(
+        [
+            (b"content-length", b"2"),
+            (b"content-length", b"3"),
+            (b"Content-Length", b"2"),
+            (b"content-type", b"text/plain"),
+            (b"Content-Type", b"text/plain"),
+            (b"connection", b"close"),
+            (b"transfer-encoding", b"chunked"),
+            (b"x-name", b"with\r\nbreak"),
+            (b"x name", b"v"),
+        ]
+    ),
+    max_size=4,
+)
+STARTS = st.builds(
+    lambda status, headers: {"type": "http.response.start", "status": status, "headers": headers},
+    st.sampled_from([200, 204, 404]),
+    HEADERS,
+)
+PARTS = st.builds(
+    lambda body, more: {"type": "http.response.body", "body": body, "more_body": more},
+    st.sampled_from([b"", b"a", b"ab"]),
+    st.booleans(),
+)
+REQUESTS = st.sampled_from(
+    [
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET / HTTP/1.0\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n",
+    ]
+)
+
+
+@given(STARTS, st.lists(PARTS, min_size=1, max_size=3), REQUESTS)
+def test_a_reply_is_the_same_in_one_write(start: dict[str, Any], parts: list[dict[str, Any]], request: bytes) -> None:
+    *whole, end = parts
+    messages = [start, *({**part, "more_body": True} for part in whole), end]
+    written, closing, count = reply_of(messages, request, SingleWriteCycle)
+    expected, was_closing, expected_count = reply_of(messages, request, RequestResponseCycle)
+    if b"".join(written) == b"".join(expected):
+        assert (closing, count) == (was_closing, expected_count)
+    else:
+        # The head was not sent when the application failed, so that the client gets a reply all the same.
+        assert b"".join(written).startswith(b"HTTP/1.1 500 ")
+        assert was_closing
+
+
+def test_head_and_body_are_written_together() -> None:
+    start = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]}
+    body = {"type": "http.response.body", "body": b"ok"}
+    get = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+    assert len(reply_of([start, body], get, SingleWriteCycle)[0]) == 1
+    # A reply without a length may be a stream, whose head must not wait.
+    stream = {**start, "headers": []}
+    assert len(reply_of([stream, body], get, SingleWriteCycle)[0]) == 2

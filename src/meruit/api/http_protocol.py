@@ -9,7 +9,13 @@ import asyncio
 from collections import Counter
 from typing import Any, ClassVar
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import (
+    HEADER_RE,
+    HEADER_VALUE_RE,
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
 from meruit.api import http_limits
 from meruit.api.rate_limit import network_of
@@ -92,6 +98,8 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             self.refuse()
         self.stop_waiting()
         super().on_headers_complete()
+        # uvicorn takes no class of ours; the cycle begins its work in a later turn of the loop.
+        self.cycle.__class__ = SingleWriteCycle
         self.in_body = True
         self.body_began = self.loop.time()
         self.unparsed_bytes = 0
@@ -171,3 +179,56 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             self.timer = self.loop.call_later(left, self.give_up)
         else:
             self.transport.close()
+
+
+class SingleWriteCycle(RequestResponseCycle):
+    """One request and its reply, whose head and body are written together: another write wakes the client twice."""
+
+    # Any: a message of ASGI, here and below.
+    head: Any = None
+    """Of a reply that declares its length: held back until the body comes."""
+
+    async def send(self, message: Any) -> None:
+        """Send a message of the reply."""
+        head, self.head = self.head, None
+        if head is None:
+            if message["type"] == "http.response.start" and b"content-length" in dict(message.get("headers", ())):
+                self.head = message
+                return
+        # Another head instead of a body takes the place of the first one: the application failed.
+        elif message["type"] == "http.response.body":
+            if self.send_at_once(head, message):
+                return
+            await super().send(head)
+        await super().send(message)
+
+    def send_at_once(self, head: Any, message: Any) -> bool:
+        """Write a plain reply whole; false for any other."""
+        body = message.get("body", b"")
+        headers = [*self.default_headers, *head["headers"]]
+        names, values = zip(*headers, strict=True)
+        together = b"".join(names)
+        if (
+            message.get("more_body", False)
+            or not self.keep_alive
+            or self.response_started
+            or self.disconnected
+            or self.access_log
+            or self.flow.write_paused
+            or self.scope["method"] == "HEAD"
+            or dict(headers)[b"content-length"] != str(len(body)).encode()
+            or names.count(b"content-length") > 1
+            or b"connection" in names
+            or b"transfer-encoding" in names
+            or not together.islower()
+            or HEADER_RE.search(together)
+            or HEADER_VALUE_RE.search(b"".join(values))
+        ):
+            return False
+        self.response_started = self.response_complete = True
+        self.waiting_for_100_continue = False
+        lines = [b"%b: %b\r\n" % header for header in headers]
+        self.transport.write(b"".join((STATUS_LINE[head["status"]], *lines, b"\r\n", body)))
+        self.message_event.set()
+        self.on_response()
+        return True
