@@ -5,6 +5,8 @@ are changed is still in the log, but its contract looks as it did before. So a p
 each sequence that it wrote, saw added or checked; entries only ever grow in number.
 """
 
+from collections.abc import Mapping
+
 from meruit.store.lru import LruCache
 
 MAX_SEQUENCES = 65_536
@@ -22,6 +24,11 @@ class SequenceMemory:
         key = tenant, name
         if number > (self._newest.get(key) or 0):
             self._newest.put(key, number)
+
+    def add_all(self, newest: Mapping[tuple[str, str], int]) -> None:
+        """The same for several sequences, by tenant and name."""
+        for (tenant, name), number in newest.items():
+            self.add(tenant, name, number)
 
     def newest(self, tenant: str, name: str) -> int:
         """The newest number that is known; 0 where none is."""
