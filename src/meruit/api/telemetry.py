@@ -92,6 +92,14 @@ class Instruments:
             registry=own,
         )
         ProcessCollector(registry=own)
+        self._children: dict[tuple[Counter, tuple[str, ...]], Counter] = {}
+
+    def count(self, counter: Counter, *labels: str, by: int = 1) -> None:
+        """Add to a counter; to look its labelled child up there costs more than to count, and there are few labels."""
+        child = self._children.get((counter, labels))
+        if child is None:
+            child = self._children[counter, labels] = counter.labels(*labels)
+        child.inc(by)
 
     def exposition(self) -> bytes:
         """All metrics in the text format of Prometheus."""
@@ -123,8 +131,6 @@ class TelemetryMiddleware:
         self._instruments = instruments
         self._new_id = new_id
         self._clock = clock
-        # Looking up a labelled child costs more than counting; there are few labels.
-        self._counters: dict[tuple[str, str, int, str], Counter] = {}
         self._histograms: dict[tuple[str, str], Histogram] = {}
         self._lines: list[dict[str, Any]] = []
 
@@ -177,7 +183,7 @@ class TelemetryMiddleware:
         self._count(caller if isinstance(caller, Caller) else None, method, status, bytes_in)
         # Empty for requests without a key, and for those of wrong ones.
         tenant = caller.tenant if isinstance(caller, Caller) else ""
-        self._counter(method, route, status, tenant).inc()
+        self._instruments.count(self._instruments.requests_total, method, route, str(status), tenant)
         self._histogram(route, tenant).observe(seconds)
         fields: dict[str, Any] = {
             "request_id": scope["state"]["request_id"],
@@ -199,13 +205,6 @@ class TelemetryMiddleware:
             log_each("request", self._lines)
         finally:
             self._lines = []
-
-    def _counter(self, method: str, route: str, status: int, tenant: str) -> Counter:
-        found = self._counters.get((method, route, status, tenant))
-        if found is None:
-            found = self._instruments.requests_total.labels(method, route, str(status), tenant)
-            self._counters[method, route, status, tenant] = found
-        return found
 
     def _histogram(self, route: str, tenant: str) -> Histogram:
         found = self._histograms.get((route, tenant))

@@ -180,6 +180,7 @@ async def _reply_to(
 ) -> EncodedReply:
     """Judge the items, record them where the request says so, and encode the reply."""
     caller, service = request.caller, request.service
+    instruments = service.instruments
     recording = service.record_by_default if data.record is None else data.record
     if caller.role is Role.AGENT and not recording:
         # Otherwise it could search for a threshold without leaving a record.
@@ -198,7 +199,7 @@ async def _reply_to(
             for item, label in zip(items, labels, strict=True)
         ]
         for one in judged:
-            service.instruments.verdicts_total.labels(one.result.verdict.value, caller.tenant).inc()
+            instruments.count(instruments.verdicts_total, one.result.verdict.value, caller.tenant)
         single = isinstance(data, VerifyRequest)
         if not recording:
             return _reply(judged, recorded=False, single=single)
@@ -227,7 +228,7 @@ async def _reply_to(
                 once, write, lambda written: _reply(complete(written), recorded=True, single=single)
             )
         if not isinstance(answer, IdempotentReplay):
-            service.instruments.recorded_total.labels(caller.tenant).inc(len(judged))
+            instruments.count(instruments.recorded_total, caller.tenant, by=len(judged))
         return answer
 
     return await request.reply_once(key if recording else None, 200, act)
