@@ -174,10 +174,11 @@ def test_three_payloads_are_digested_as_each_alone(parts: tuple[Any, Any, Any], 
     try:
         written, digests = write_and_digest_all(*parts)
         assert digests == tuple(map(payload_digest, parts))
-        whole = None
-        with contextlib.suppress(TypeError):
-            whole = strict_bytes(parts[0])
-        assert written == whole
+        for part, whole in zip(parts, written, strict=True):
+            expected = None
+            with contextlib.suppress(TypeError):
+                expected = strict_bytes(part)
+            assert whole == expected
     finally:
         IN_SLICES.reset(token)
 

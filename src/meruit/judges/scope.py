@@ -1,8 +1,7 @@
 """For whom judges are asked: the tenant whose records keep the votes, and the account that their tokens count for."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextlib import AbstractContextManager
+from contextvars import ContextVar, Token
 
 import msgspec
 
@@ -32,11 +31,21 @@ def current_scope() -> JudgingScope:
     return _SCOPE.get()
 
 
-@contextmanager
-def judging_for(scope: JudgingScope) -> Iterator[None]:
+class _InScope:
+    """The scope while a block runs. A class of its own, because a generator takes as long as a digest."""
+
+    __slots__ = ("_before", "_scope")
+
+    def __init__(self, scope: JudgingScope) -> None:
+        self._scope = scope
+
+    def __enter__(self) -> None:
+        self._before: Token[JudgingScope] = _SCOPE.set(self._scope)
+
+    def __exit__(self, *_raised: object) -> None:
+        _SCOPE.reset(self._before)
+
+
+def judging_for(scope: JudgingScope) -> AbstractContextManager[None]:
     """Ask judges for this scope; threads and tasks that are begun inside inherit it."""
-    token = _SCOPE.set(scope)
-    try:
-        yield
-    finally:
-        _SCOPE.reset(token)
+    return _InScope(scope)

@@ -149,10 +149,14 @@ def write_and_digest(payload: Any) -> tuple[bytes | None, str | None]:
     return written, sha256(written).hexdigest() if len(written) <= LOCKED_BYTES else hex_digest(written)
 
 
+Written = tuple[bytes | None, bytes | None, bytes | None]
+"""Three payloads as `write_and_digest` writes them."""
+
+
 def write_and_digest_all(
     first: Any, second: Any, third: Any
-) -> tuple[bytes | None, tuple[str | None, str | None, str | None]]:
-    """The first payload as `write_and_digest` writes it, and the digests of all three, in one call instead of three."""
+) -> tuple[Written, tuple[str | None, str | None, str | None]]:
+    """What `write_and_digest` makes of three payloads, in one call instead of three."""
     if not IN_SLICES.get():
         try:
             one, two, three = dumps(first, option=_PLAIN), dumps(second, option=_PLAIN), dumps(third, option=_PLAIN)
@@ -163,14 +167,14 @@ def write_and_digest_all(
                 [first, second, third]
             ):
                 if len(one) + len(two) + len(three) > LOCKED_BYTES:
-                    return one, (hex_digest(one), hex_digest(two), hex_digest(three))
-                return one, (
+                    return (one, two, three), (hex_digest(one), hex_digest(two), hex_digest(three))
+                return (one, two, three), (
                     sha256(one).hexdigest(),
                     EMPTY_DIGEST if two == b"{}" else sha256(two).hexdigest(),
                     EMPTY_DIGEST if three == b"{}" else sha256(three).hexdigest(),
                 )
-    written, digested = write_and_digest(first)
-    return written, (digested, payload_digest(second), payload_digest(third))
+    each = write_and_digest(first), write_and_digest(second), write_and_digest(third)
+    return (each[0][0], each[1][0], each[2][0]), (each[0][1], each[1][1], each[2][1])
 
 
 _NULL = b"null"

@@ -25,12 +25,12 @@ from meruit.log.commitment import SALT_BYTES
 from meruit.log.entries import criteria_digest_of
 from meruit.metrics.support.extractor import LazyServices, MetricService
 from meruit.model.access import DEFAULT_TENANT
-from meruit.model.canonical import payload_bytes, payload_digest
+from meruit.model.canonical import Written, payload_bytes, payload_digest, write_and_digest_all
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.outcome import Labels
 from meruit.model.verdict import GovernanceStatus, Verdict, VerificationResult
 from meruit.model.vote import JUDGE
-from meruit.model.work import Work
+from meruit.model.work import Work, written_output
 from meruit.outcomes.store.together import RecordTogether
 from meruit.outcomes.store.write import (
     SALTS,
@@ -47,6 +47,7 @@ from meruit.verify.catalogue import CompiledCriteria
 from meruit.verify.engine import VerificationEngine
 from meruit.verify.faults import examine_with, refuse_faults
 from meruit.verify.lint.custom_code import CustomCodeProblem, try_out
+from meruit.verify.measure import Digests
 
 if TYPE_CHECKING:
     from meruit.outcomes.store.criteria import NamedCriteria
@@ -80,6 +81,8 @@ class JudgedWork(msgspec.Struct, frozen=True):
     criteria: CompiledCriteria
     result: VerificationResult
     result_json: bytes
+    written: Written | None = None
+    """Input, output and metadata as they were digested, where they are at hand."""
 
     def as_recorded(self, recorded: RecordedVersion) -> "JudgedWork":
         """The work with the result that was recorded, to which the agent's history may have added flags."""
@@ -192,45 +195,71 @@ class Registrar:
         self, compiled: CompiledCriteria, submission: Submission, tenant: str = DEFAULT_TENANT
     ) -> JudgedWork:
         """Judge the work; problems with the work are part of the verdict. Votes of judges are kept for the tenant."""
-        outcome_id = self.store.surroundings.new_id("out")
-        arguments = (
-            submission.labels.contract_id or outcome_id,
-            submission.input,
-            submission.output,
-            compiled,
-            submission.metadata,
-        )
-        with judging_for(JudgingScope(tenant)):
-            if submission.size > SMALL_BYTES:
-                import asyncio
+        if submission.size > SMALL_BYTES:
+            import asyncio
 
-                result = await asyncio.to_thread(self.engine.verify_sync, *arguments)
-            else:
-                result = await self.engine.verify(*arguments)
-        return JudgedWork(
-            outcome_id=outcome_id, submission=submission, criteria=compiled, result=result, result_json=result.to_json()
-        )
+            return await asyncio.to_thread(self.judge_sync, compiled, submission, tenant)
+        outcome_id, contract_id = self._name(submission)
+        judged = self._judge_at_once(compiled, submission, outcome_id, contract_id)
+        if judged is not None:
+            return judged
+        with judging_for(JudgingScope(tenant)):
+            result = await self.engine.verify(
+                contract_id, submission.input, submission.output, compiled, submission.metadata
+            )
+        return JudgedWork(outcome_id, submission, compiled, result, result.to_json())
 
     def judge_sync(
         self, compiled: CompiledCriteria, submission: Submission, tenant: str = DEFAULT_TENANT
     ) -> JudgedWork:
         """The same for callers without an event loop."""
-        outcome_id = self.store.surroundings.new_id("out")
-        contract_id = submission.labels.contract_id or outcome_id
+        outcome_id, contract_id = self._name(submission)
+        judged = self._judge_at_once(compiled, submission, outcome_id, contract_id)
+        if judged is not None:
+            return judged
         with judging_for(JudgingScope(tenant)):
             result = self.engine.verify_sync(
                 contract_id, submission.input, submission.output, compiled, submission.metadata
             )
-        return JudgedWork(
-            outcome_id=outcome_id, submission=submission, criteria=compiled, result=result, result_json=result.to_json()
-        )
+        return JudgedWork(outcome_id, submission, compiled, result, result.to_json())
 
-    def draft(self, tenant: str, judged: JudgedWork) -> NewOutcome:
+    def _name(self, submission: Submission) -> tuple[str, str]:
+        """A new outcome id, and the contract that the work belongs to."""
+        outcome_id = self.store.surroundings.new_id("out")
+        return outcome_id, submission.labels.contract_id or outcome_id
+
+    def _judge_at_once(
+        self, compiled: CompiledCriteria, submission: Submission, outcome_id: str, contract_id: str
+    ) -> JudgedWork | None:
+        """Judge work that waits for nothing, and keep what was digested; None for other work."""
+        if not self.engine.is_immediate(compiled):
+            return None
+        given, made, facts = submission.input, submission.output, submission.metadata
+        if not type(given) is type(made) is type(facts) is dict:
+            return None
+        written, (made_digest, given_digest, facts_digest) = write_and_digest_all(made, given, facts)
+        if None in written:
+            return None
+        work = Work(made, given, facts, {written_output: written[0]})
+        digests = Digests(given_digest, made_digest, facts_digest)
+        result = self.engine.verify_digested(contract_id, compiled, work, digests)
+        kept = (written[1], written[0], written[2])
+        return JudgedWork(outcome_id, submission, compiled, result, result.to_json(), kept)
+
+    def draft(self, tenant: str, judged: JudgedWork, *, by_agent: bool = False) -> NewOutcome:
         """The outcome as the recorder takes it; large evidence is on disk when this returns."""
         work = judged.submission
-        parts = (work.input, work.output, work.metadata)
-        draft = draft_outcome(self.store, tenant, judged.outcome_id, parts, judged.result, judged.criteria.body)
-        return msgspec.structs.replace(draft, labels=work.labels, result_json=judged.result_json)
+        return _draft(
+            self.store,
+            tenant,
+            judged.outcome_id,
+            judged.written or _write(work.input, work.output, work.metadata),
+            judged.result,
+            judged.criteria.body,
+            work.labels,
+            judged.result_json,
+            by_agent=by_agent,
+        )
 
     async def draft_all(
         self,
@@ -266,7 +295,7 @@ class Registrar:
 
     def _draft_compared(self, tenant: str, judged: JudgedWork, *, by_agent: bool = False) -> NewOutcome:
         """The outcome, to be compared with earlier work of its agent when it is written."""
-        draft = msgspec.structs.replace(self.draft(tenant, judged), by_agent=by_agent)
+        draft = self.draft(tenant, judged, by_agent=by_agent)
         governance, agent_id = self.engine.governance, judged.submission.labels.agent_id
         if not isinstance(governance, RuleGovernance) or agent_id is None or judged.result.verdict is Verdict.ERROR:
             return draft
@@ -288,25 +317,42 @@ def draft_outcome(
     store: Store,
     tenant: str,
     outcome_id: str,
-    work: tuple[Mapping[str, Any], ...],
+    work: tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]],
     result: VerificationResult,
     criteria: bytes,
 ) -> NewOutcome:
     """A verdict on work, given as input, output and metadata, by criteria in canonical form: to be recorded."""
-    addresses = (result.input_digest, result.output_digest, result.metadata_digest)
-    given, left, facts = (
-        _part(store, tenant, payload_bytes(payload), address) for payload, address in zip(work, addresses, strict=True)
-    )
+    return _draft(store, tenant, outcome_id, _write(*work), result, criteria, Labels(), None)
+
+
+def _write(given: Any, made: Any, facts: Any) -> Written:
+    return payload_bytes(given), payload_bytes(made), payload_bytes(facts)
+
+
+def _draft(  # noqa: PLR0913 - the parts of an outcome
+    store: Store,
+    tenant: str,
+    outcome_id: str,
+    written: Written,
+    result: VerificationResult,
+    criteria: bytes,
+    labels: Labels,
+    result_json: bytes | None,
+    *,
+    by_agent: bool = False,
+) -> NewOutcome:
     return NewOutcome(
         tenant=tenant,
         id=outcome_id,
-        labels=Labels(),
-        input=given,
-        output=left,
-        metadata=facts,
+        labels=labels,
+        input=_part(store, tenant, written[0], result.input_digest),
+        output=_part(store, tenant, written[1], result.output_digest),
+        metadata=_part(store, tenant, written[2], result.metadata_digest),
         criteria=criteria,
         result=result,
         salts=store.surroundings.entropy(SALTS * SALT_BYTES),
+        result_json=result_json,
+        by_agent=by_agent,
     )
 
 

@@ -242,6 +242,7 @@ class VerificationEngine:
         try:
             last = self._last
             compiled = last[1] if last and last[0] is success_criteria else self._compile_once(success_criteria)
+            # As `is_immediate` says, without a call.
             if not compiled.owners and (self.governance is None or self._client() is None):
                 work = _work(work_input, work_output, execution_metadata)
                 digests = _digests(work)
@@ -251,11 +252,15 @@ class VerificationEngine:
             return self._error_result(contract_id, crash)
         return _run_in_own_loop(lambda: self.verify(contract_id, work_input, work_output, compiled, execution_metadata))
 
+    def is_immediate(self, compiled: CompiledCriteria) -> bool:
+        """Whether such work is judged without waiting for code, a service or governance elsewhere."""
+        return not compiled.owners and (self.governance is None or self._client() is None)
+
     def verify_digested(
         self, contract_id: str, compiled: CompiledCriteria, work: Work, digests: Digests
     ) -> VerificationResult:
         """The same for callers that have written the work as JSON themselves, and know its digests."""
-        if compiled.owners or self._client() is not None:
+        if not self.is_immediate(compiled):
             return self.verify_sync(contract_id, work.input, work.output, compiled, work.metadata)
         try:
             found = measure(compiled, work, digests, self._cache)
@@ -267,7 +272,7 @@ class VerificationEngine:
         self, compiled: CompiledCriteria, derive: Callable[[VerificationResult], T]
     ) -> "BulkConclusions[T] | None":
         """Conclusions that works with equal evidence share; None where code or governance has to be awaited."""
-        if compiled.owners or self._client() is not None:
+        if not self.is_immediate(compiled):
             return None
         rules = self.governance if isinstance(self.governance, LocalGovernance) else None
         return BulkConclusions(compiled, rules, self._cache, derive)
@@ -497,7 +502,7 @@ def _parts(work: Work) -> tuple[Any, Any, Any]:
 
 def _digests(work: Work) -> Digests:
     # Metrics that need the output as JSON find it written; of a new work nothing is derived yet.
-    work.derived[written_output], (output, given, metadata) = write_and_digest_all(
+    (work.derived[written_output], _, _), (output, given, metadata) = write_and_digest_all(
         work.output, work.input, work.metadata
     )
     # As the constructor does, which takes twice as long.

@@ -251,6 +251,8 @@ class RecordAll(msgspec.Struct, frozen=True):
     def __call__(self, writing: WriteTransaction) -> list[RecordedVersion]:
         """Write all of them."""
         self.prepare(writing)
+        if self.idempotency_key is None:
+            return [outcome.write(writing) for outcome in self.outcomes]
         return [
             msgspec.structs.replace(outcome, idempotency_key=self.idempotency_key).write(writing)
             for outcome in self.outcomes
