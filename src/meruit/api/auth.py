@@ -6,7 +6,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Any, Protocol
 
-from meruit.api.db_threads import run_in_reader_thread
+from meruit.api.db_threads import SharedReads, run_in_reader_thread
 from meruit.api.rate_limit import Throttle
 from meruit.api.server import is_loopback
 from meruit.errors import ApiProblem
@@ -22,6 +22,8 @@ PUBLIC = "public"
 KEY_CACHE_S = 2.0
 """How long a key is cached. A key that another process revoked works for this long."""
 MAX_CACHED_KEYS = 10_000
+_ANY_KEY = b"any"
+"""The name of the question whether a key exists; those of keys are their hashes."""
 _SCHEME = "bearer "
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="meruit"'}
 
@@ -61,6 +63,8 @@ class Authenticator:
         self._throttle = throttle
         self._timer = timer
         self._known = LruCache[bytes, tuple[Caller, float]](MAX_CACHED_KEYS)
+        self._reads = SharedReads()
+        """Many requests of one key come at once; when it has to be read again, all of them wait for one answer."""
         self._open_until = 0.0
         self._locked = False
         self.announce: Callable[[], None] = lambda: None
@@ -74,6 +78,8 @@ class Authenticator:
     def forget_keys(self) -> None:
         """Forget cached keys, because another worker changed some."""
         self._known.clear()
+        # What is being read now may be what was before.
+        self._reads = SharedReads()
         self._open_until = 0.0
 
     async def authenticate(self, connection: KnownConnection) -> Caller:
@@ -101,12 +107,14 @@ class Authenticator:
         if known is not None and known[1] > now:
             return known[0]
         # Always look the key up: wrong keys from the same address must not lock out a valid one.
-        found = await run_in_reader_thread(self._find_caller, presented)
+        reads = self._reads
+        found = await reads.ask(name, self._find_caller, presented)
         if found is None:
             self._known.remove(name)
             self._throttle.count_failure(_address(connection))
             raise _auth_problem("the key does not exist, was revoked or has expired; send a valid key")
-        self._known.put(name, (found, now + KEY_CACHE_S))
+        if reads is self._reads:
+            self._known.put(name, (found, now + KEY_CACHE_S))
         return found
 
     async def identify_browser(self, connection: KnownConnection, token: str | None) -> Caller | None:
@@ -157,8 +165,11 @@ class Authenticator:
             return False
         now = self._timer()
         if now >= self._open_until:
-            self._locked = await run_in_reader_thread(self._has_keys)
-            self._open_until = now + KEY_CACHE_S
+            reads = self._reads
+            # An answer that was overtaken must not take back that there are keys.
+            self._locked = await reads.ask(_ANY_KEY, self._has_keys) or self._locked
+            if reads is self._reads:
+                self._open_until = now + KEY_CACHE_S
         return not self._locked
 
     def _has_keys(self) -> bool:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 from meruit.store.database import MAX_READERS
@@ -11,6 +12,30 @@ T = TypeVar("T")
 
 # Not asyncio's own threads: those run the code of criteria and wait for checkpoints.
 _READERS = ThreadPoolExecutor(MAX_READERS, thread_name_prefix="meruit-reader")
+
+
+class SharedReads:
+    """Reads that answer all who ask the same at one time; of one event loop."""
+
+    def __init__(self) -> None:
+        # Any: each question has an answer of its own type.
+        self._running: dict[bytes, asyncio.Task[Any]] = {}
+
+    async def ask(self, name: bytes, query: Callable[..., T], *arguments: Any) -> T:
+        """The answer to a question, by its name: read now, or begun by another caller who waits for it."""
+        running = self._running.get(name)
+        if running is None:
+            running = self._running[name] = asyncio.create_task(run_in_reader_thread(query, *arguments))
+            running.add_done_callback(partial(self._forget, name))
+        # A caller that leaves must not take the answer from the others.
+        answer: T = await asyncio.shield(running)
+        return answer
+
+    def _forget(self, name: bytes, done: "asyncio.Task[Any]") -> None:
+        del self._running[name]
+        if not done.cancelled():
+            # All who asked may have left: then the error is of no interest.
+            done.exception()
 
 
 async def run_in_reader_thread(query: Callable[..., T], *arguments: Any) -> T:
