@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import threading
 import time
 from collections.abc import Callable
 from http import HTTPMethod
@@ -92,22 +93,32 @@ class Instruments:
             registry=own,
         )
         ProcessCollector(registry=own)
-        self._children: dict[tuple[Counter, tuple[str, ...]], Counter] = {}
+        self.in_flight = 0
+        self.requests_in_flight.set_function(lambda: self.in_flight)
+        self._counts: dict[tuple[Counter, tuple[str, ...]], int] = {}
+        self._counting = threading.Lock()
 
     def count(self, counter: Counter, *labels: str, by: int = 1) -> None:
-        """Add to a counter; to look its labelled child up there costs more than to count, and there are few labels."""
-        child = self._children.get((counter, labels))
-        if child is None:
-            child = self._children[counter, labels] = counter.labels(*labels)
-        child.inc(by)
+        """Add to a counter when the metrics are next read: to find and change it costs more than a small digest."""
+        key = counter, labels
+        with self._counting:
+            self._counts[key] = self._counts.get(key, 0) + by
+
+    def _add_counts(self) -> None:
+        with self._counting:
+            counts, self._counts = self._counts, {}
+        for (counter, labels), number in counts.items():
+            counter.labels(*labels).inc(number)
 
     def exposition(self) -> bytes:
         """All metrics in the text format of Prometheus."""
+        self._add_counts()
         return generate_latest(self.registry)
 
     def exposition_for_sibling(self) -> bytes:
         """The metrics of this process alone, without counts that it once read for all."""
         self.agent_runs.clear()
+        self._add_counts()
         return generate_latest(self.registry)
 
 
@@ -164,7 +175,7 @@ class TelemetryMiddleware:
                 message = {**message, "headers": headers + [header for header in added if header[0] not in present]}
             await send(message)
 
-        self._instruments.requests_in_flight.inc()
+        self._instruments.in_flight += 1
         try:
             await self._app(scope, receive_and_count, send_with_headers)
         except Exception:
@@ -172,7 +183,7 @@ class TelemetryMiddleware:
             raise
         finally:
             self._over(state)
-            self._instruments.requests_in_flight.dec()
+            self._instruments.in_flight -= 1
             self._report(scope, status=status or GONE, seconds=self._clock() - begun, bytes_in=bytes_in)
 
     def _report(self, scope: Any, *, status: int, seconds: float, bytes_in: int) -> None:
