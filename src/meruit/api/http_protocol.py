@@ -7,6 +7,7 @@ each member that the class relies on.
 
 import asyncio
 from collections import Counter
+from functools import lru_cache
 from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import (
@@ -20,6 +21,7 @@ from uvicorn.protocols.http.httptools_impl import (
 from meruit.api import http_limits
 from meruit.api.rate_limit import network_of
 
+LENGTH = b"content-length"
 TOO_LARGE = "The request's headers are too large."
 
 
@@ -181,6 +183,19 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             self.transport.close()
 
 
+@lru_cache(maxsize=1024)
+def is_plain_head(names: tuple[bytes, ...]) -> bool:
+    """Whether a head with these headers needs no more than to be written; few combinations of names are in use."""
+    together = b"".join(names)
+    return (
+        names.count(LENGTH) == 1
+        and b"connection" not in names
+        and b"transfer-encoding" not in names
+        and together.islower()
+        and not HEADER_RE.search(together)
+    )
+
+
 class SingleWriteCycle(RequestResponseCycle):
     """One request and its reply, whose head and body are written together: another write wakes the client twice."""
 
@@ -192,9 +207,11 @@ class SingleWriteCycle(RequestResponseCycle):
         """Send a message of the reply."""
         head, self.head = self.head, None
         if head is None:
-            if message["type"] == "http.response.start" and b"content-length" in dict(message.get("headers", ())):
-                self.head = message
-                return
+            if message["type"] == "http.response.start":
+                for name, _ in message.get("headers", ()):
+                    if name == LENGTH:
+                        self.head = message
+                        return
         # Another head instead of a body takes the place of the first one: the application failed.
         elif message["type"] == "http.response.body":
             if self.send_at_once(head, message):
@@ -205,9 +222,8 @@ class SingleWriteCycle(RequestResponseCycle):
     def send_at_once(self, head: Any, message: Any) -> bool:
         """Write a plain reply whole; false for any other."""
         body = message.get("body", b"")
-        headers = [*self.default_headers, *head["headers"]]
+        headers = [*self.default_headers, *head.get("headers", ())]
         names, values = zip(*headers, strict=True)
-        together = b"".join(names)
         if (
             message.get("more_body", False)
             or not self.keep_alive
@@ -216,12 +232,8 @@ class SingleWriteCycle(RequestResponseCycle):
             or self.access_log
             or self.flow.write_paused
             or self.scope["method"] == "HEAD"
-            or dict(headers)[b"content-length"] != str(len(body)).encode()
-            or names.count(b"content-length") > 1
-            or b"connection" in names
-            or b"transfer-encoding" in names
-            or not together.islower()
-            or HEADER_RE.search(together)
+            or not is_plain_head(names)
+            or values[names.index(LENGTH)] != b"%d" % len(body)
             or HEADER_VALUE_RE.search(b"".join(values))
         ):
             return False
