@@ -5,6 +5,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
@@ -110,7 +111,9 @@ class Recorder:
         self._clock = clock
         self._entropy = entropy
         self._waiting: deque[_QueuedWrite] = deque()
-        self._work = threading.Condition()
+        # The condition's own methods are in Python; callers need its lock only.
+        self._lock = threading.RLock()
+        self._work = threading.Condition(self._lock)
         self._closing = False
         self._is_ready = False
         """Whether those who wait need not wait for others."""
@@ -162,15 +165,20 @@ class Recorder:
 
     async def record(self, write: Write[T], *, sign_now: bool = False) -> T:
         """Write, and wait without holding up the event loop."""
-        import asyncio
-
-        loop = asyncio.get_running_loop()
+        loop = self._get_loop()
         answer: asyncio.Future[T] = loop.create_future()
         self._put(_QueuedWrite(write=write, answer=answer, loop=loop, sign_now=sign_now))
         if self._gathering is not loop:
             self._gathering = loop
             loop.call_soon(self._gather, loop, 0, 0)
         return await answer
+
+    @cached_property
+    def _get_loop(self) -> "Callable[[], asyncio.AbstractEventLoop]":
+        """Returns the running loop."""
+        from asyncio import get_running_loop
+
+        return get_running_loop
 
     def _gather(self, loop: "asyncio.AbstractEventLoop", seen: int, quiet: int) -> None:
         """Let the callers of an event loop come together: they are written once no more of them come."""
@@ -193,7 +201,7 @@ class Recorder:
         self._thread.join(CLOSING_S)
 
     def _put(self, waiting: _QueuedWrite) -> None:
-        with self._work:
+        with self._lock:
             if self._closing:
                 raise StoreUnavailable("the store is being closed")
             if self._refusal is not None:

@@ -1,5 +1,6 @@
 """The outbox: events in order, the cursors of consumers, and the delivery lease."""
 
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -219,9 +220,15 @@ def outbox_event_of(  # noqa: PLR0913 - one for each column
             event_type=kind,
             schema_version=SCHEMA_VERSION,
             idempotency_key=idempotency_key,
-            timestamp=to_rfc3339(from_micros(at)),
+            timestamp=_timestamp(at),
             source=SOURCE,
             tenant_id=tenant,
             data=msgspec.json.decode(data),
         ),
     )
+
+
+# Events of one transaction have one time.
+@lru_cache(maxsize=64)
+def _timestamp(at: int) -> str:
+    return to_rfc3339(from_micros(at))
