@@ -347,6 +347,10 @@ def test_overlaps_do_not_depend_on_how_they_are_counted(one: list[str], other: l
             patch.setattr(module, "MAX_NATIVE_CELLS", 0)
         counted = [metric(pair(" ".join(one), " ".join(other))) for metric in COMPARED]
     assert found == counted
+    with pytest.MonkeyPatch.context() as patch:
+        # As texts are counted that are neither short nor of so many words.
+        patch.setattr(word_numbers, "MAX_SHORT", 0)
+        assert found == [metric(pair(" ".join(one), " ".join(other))) for metric in COMPARED]
 
 
 def test_twenty_thousand_words_are_compared() -> None:

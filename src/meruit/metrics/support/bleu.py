@@ -8,7 +8,8 @@ from math import exp, log
 from meruit.metrics.support.word_numbers import (
     MAX_NUMBERED,
     count_shared,
-    count_shared_repeats,
+    count_shared_pairs,
+    count_shared_words,
     number_runs,
     number_words,
 )
@@ -24,6 +25,8 @@ _ENTITIES = (("&quot;", '"'), ("&amp;", "&"), ("&lt;", "<"), ("&gt;", ">"))
 _STOP = re.compile(r"\.(?:(?<![0-9]\.)|(?![0-9]))")
 _COMMA = re.compile(r",(?:(?<![0-9],)|(?![0-9]))")
 _DASH = re.compile(r"-(?<=[0-9]-)")
+_STOP_BEFORE_DIGIT = re.compile(r"\.[.,]?[0-9]")
+_COMMA_BEFORE_DIGIT = re.compile(r",[.,]?[0-9]")
 _STOP_MARK_DIGIT = re.compile(r"\.[.,][0-9]")
 _COMMA_MARK_DIGIT = re.compile(r",[.,][0-9]")
 _MARKS_BEFORE_DIGIT = re.compile(r"([.,]++(?=[0-9]))")
@@ -43,11 +46,13 @@ def words_13a(text: str) -> list[str]:
         if symbol in line:
             line = line.replace(symbol, apart)
     line = f" {line} "
-    if _STOP_MARK_DIGIT.search(line) or _COMMA_MARK_DIGIT.search(line):
+    stop, comma = _STOP_BEFORE_DIGIT.search(line), _COMMA_BEFORE_DIGIT.search(line)
+    if (stop or comma) and (_STOP_MARK_DIGIT.search(line) or _COMMA_MARK_DIGIT.search(line)):
         line = _marks_apart(line)
     else:
         # Full stop and comma are separated, except inside a number: 3.14, 1,000.
-        line = _COMMA.sub(" , ", _STOP.sub(" . ", line))
+        line = _STOP.sub(" . ", line) if stop else line.replace(".", " . ")
+        line = _COMMA.sub(" , ", line) if comma else line.replace(",", " , ")
     if "-" in line:
         line = _DASH.sub(" - ", line)
     return line.split()
@@ -69,20 +74,6 @@ def _marks_apart(line: str) -> str:
             pieces[at] = f" {' '.join(marks)}"
     pieces[::2] = [piece.replace(".", " . ").replace(",", " , ") for piece in pieces[::2]]
     return "".join(pieces)
-
-
-def count_shared_words(reference: Sequence[str], candidate: Sequence[str]) -> int:
-    """How many words both have; one that comes twice in both counts twice."""
-    left: dict[str, int] = {}
-    get = left.get
-    for word in reference:
-        left[word] = get(word, 0) + 1
-    found = 0
-    for word in candidate:
-        if count := get(word):
-            left[word] = count - 1
-            found += 1
-    return found
 
 
 def count_shared_ngrams(reference: Sequence[Hashable], candidate: Sequence[Hashable], order: int) -> tuple[int, bool]:
@@ -126,18 +117,18 @@ def bleu(reference: Sequence[str], candidate: Sequence[str]) -> float:
 
 def _count_runs(reference: Sequence[str], candidate: Sequence[str]) -> Iterator[int]:
     """How many words both have, then how many pairs, triples and runs of four."""
-    if len(reference) + len(candidate) <= MAX_NUMBERED:
-        pair = number_words(reference, candidate)
-        yield count_shared_repeats(*pair)
-        for runs in number_runs(pair, ORDERS):
+    pair = number_words(reference, candidate)
+    yield count_shared_words(pair)
+    if pair.base <= MAX_NUMBERED:
+        yield count_shared_pairs(pair)
+        for runs in number_runs(pair, ORDERS, shortest=3):
             yield count_shared(*runs)
         return
-    yield count_shared_words(reference, candidate)
     repeated = True
     for order in range(2, ORDERS + 1):
         if repeated:
-            found, repeated = count_shared_ngrams(reference, candidate, order)
+            found, repeated = count_shared_ngrams(*pair, order)
         else:
             # Where no pair of words repeats no triple does, and nothing needs counting.
-            found = len({*_ngrams(reference, order)}.intersection(_ngrams(candidate, order)))
+            found = len({*_ngrams(pair.reference, order)}.intersection(_ngrams(pair.text, order)))
         yield found

@@ -7,10 +7,9 @@ from meruit.metrics.support.word_numbers import (
     MAX_NATIVE_CELLS,
     MAX_NUMBERED,
     NumberedPair,
-    count_shared,
-    count_shared_repeats,
+    count_shared_pairs,
+    count_shared_words,
     native_common_length,
-    number_runs,
     number_words,
 )
 from meruit.model.text import SLICE_CHARS
@@ -27,17 +26,15 @@ SIEVED_FROM_CELLS = 1_000_000
 TRIM_EVERY = 1024
 """Steps after which the bits that have overflowed are cut off."""
 
-_LOWERCASE = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
-_LETTERS_ONLY = "".join(chr(code) if chr(code) in _LOWERCASE else " " for code in range(128))
+_LOWERCASE = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789")
+_LETTERS_ONLY = bytes(code if code in _LOWERCASE else ord(" ") for code in bytes(range(256)).lower())
 
 
 def words_alphanumeric(text: str) -> list[str]:
     """The words of a text in lower case; all but ASCII letters and digits only separate them."""
-    line = text.lower()
-    if not line.isascii():
-        # Every foreign character becomes a question mark, hence a space.
-        line = line.encode("ascii", "replace").decode("ascii")
-    line = line.translate(_LETTERS_ONLY)
+    # Every foreign character becomes a question mark, hence a space; but some are written as ASCII in lower case.
+    written = text.encode() if text.isascii() else text.lower().encode("ascii", "replace")
+    line = written.translate(_LETTERS_ONLY).decode()
     words, start = list[str](), 0
     # Of a long text in parts, because other threads wait during each call.
     while start + SLICE_CHARS < len(line):
@@ -52,9 +49,9 @@ def rouge_runs(pair: NumberedPair, order: int) -> float:
     """ROUGE-1 or ROUGE-2: the F-measure of the words (order 1) or pairs of neighbouring words (2) that both have."""
     one, other = pair.reference, pair.text
     if order == 1:
-        found = count_shared_repeats(one, other)
+        found = count_shared_words(pair)
     elif pair.base <= MAX_NUMBERED:
-        found = count_shared(*next(number_runs(pair, order)))
+        found = count_shared_pairs(pair)
     else:
         found, _ = count_shared_ngrams(one, other, order)
     return _f_measure(found, len(one) - order + 1, len(other) - order + 1)

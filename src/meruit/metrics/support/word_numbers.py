@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from functools import cache
-from itertools import count
+from itertools import count, pairwise
 from struct import pack, unpack
 from typing import Any, NamedTuple
 
@@ -11,6 +11,8 @@ WORD_BITS = 64
 MAX_ORDER = 4
 MAX_NUMBERED = 38_000
 """Words of both texts up to which a run of MAX_ORDER words is a number below 2^61, which is its own hash."""
+MAX_SHORT = 2_048
+"""Words of both texts up to which pairs are counted by what follows each word: looking there could take long else."""
 MAX_NATIVE_CELLS = 100_000_000
 """Words times words up to which the common subsequence is computed in one call: some milliseconds without a pause."""
 
@@ -36,8 +38,10 @@ def number_words(reference: Sequence[Hashable], text: Sequence[Hashable]) -> Num
     )
 
 
-def number_runs(pair: NumberedPair, longest: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """The pairs of neighbouring words of both texts as numbers, then the triples, up to the longest runs.
+def number_runs(
+    pair: NumberedPair, longest: int, shortest: int = 2
+) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """The runs of both texts as numbers: of 2 words each, or of the shortest length wanted, up to the longest.
 
     All words are one long integer of 64 bits each, so that one multiplication numbers every run: w[0], w[1], … times
     the base, plus w[1], w[2], …
@@ -47,19 +51,52 @@ def number_runs(pair: NumberedPair, longest: int) -> Iterator[tuple[tuple[int, .
     for order in range(2, longest + 1):
         rest >>= WORD_BITS
         runs = runs * base + rest
+        if order < shortest:
+            continue
         numbers = unpack(f"<{length}Q", runs.to_bytes(length * WORD_BITS // 8, "little"))
         # What begins too near the end of a text is not a run.
         yield numbers[: max(0, middle - order + 1)], numbers[middle : max(middle, length - order + 1)]
 
 
+def count_shared_words(pair: NumberedPair) -> int:
+    """How many words both texts have; one that comes twice in both counts twice."""
+    # As short as a loop can be: for words, this is faster than a dict or a sort.
+    left, found = [0] * pair.base, 0
+    for word in pair.reference:
+        left[word] += 1
+    for word in pair.text:
+        if times := left[word]:
+            left[word] = times - 1
+            found += 1
+    return found
+
+
+def count_shared_pairs(pair: NumberedPair) -> int:
+    """How many pairs of neighbouring words both texts have; one that comes twice in both counts twice."""
+    if pair.base > MAX_SHORT:
+        return count_shared(*next(number_runs(pair, 2)))
+    # Most words are followed by few others, which are found sooner than a number for the pair would be made.
+    followers: list[list[int] | None] = [None] * pair.base
+    for word, following in pairwise(pair.reference):
+        known = followers[word]
+        if known is None:
+            followers[word] = [following]
+        else:
+            known.append(following)
+    found = 0
+    for word, following in pairwise(pair.text):
+        known = followers[word]
+        if known is not None and following in known:
+            known.remove(following)
+            found += 1
+    return found
+
+
 def count_shared(one: Sequence[int], other: Sequence[int]) -> int:
     """How many numbers both have; one that comes twice in both counts twice."""
     once = {*one}
-    return len(once.intersection(other)) if len(once) == len(one) else count_shared_repeats(one, other)
-
-
-def count_shared_repeats(one: Sequence[int], other: Sequence[int]) -> int:
-    """The same for numbers that are known to repeat, as words do."""
+    if len(once) == len(one):
+        return len(once.intersection(other))
     if len(one) * len(other) <= MAX_NATIVE_CELLS:
         # The longest common subsequence of sorted lists is what they share.
         return native_common_length(sorted(one), sorted(other))
