@@ -333,12 +333,28 @@ def hide_memory() -> None:
 
 def limit_resources(**limits: int) -> None:
     """Lower resource limits for good, by the kernel's names: `AS=…`, `CPU=…`."""
+    set_limits(lowest_limits(**limits))
+
+
+Limits = tuple[tuple[int, tuple[int, int]], ...]
+"""The kernel's number of each resource, with its limits."""
+
+
+def lowest_limits(**limits: int) -> Limits:
+    """Limits by the kernel's names, for this process and its children; a lower one that was set before stays."""
+    found = []
     for name, limit in limits.items():
         kind = getattr(resource, f"RLIMIT_{name}")
         ceiling = resource.getrlimit(kind)[1]
-        # A lower limit that was set before this process started stays.
         lowest = limit if ceiling == resource.RLIM_INFINITY else min(limit, ceiling)
-        resource.setrlimit(kind, (lowest, lowest))
+        found.append((kind, (lowest, lowest)))
+    return tuple(found)
+
+
+def set_limits(limits: Limits) -> None:
+    """Put limits into force; they cannot be raised again."""
+    for kind, both in limits:
+        resource.setrlimit(kind, both)
 
 
 def address_space_now() -> int:

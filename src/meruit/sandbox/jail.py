@@ -14,10 +14,12 @@ import subprocess
 import sys
 import time
 import weakref
+from collections import deque
 from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 from meruit.errors import ConfinementError, Failure, SandboxError
 from meruit.sandbox import confine
@@ -29,6 +31,8 @@ START_S = 30.0
 ORDER_S = 10.0
 """How long the zygote may take to fork or to end a child."""
 ENDING_S = 2.0
+SPARES = 2
+"""Children that are ready or being forked. One more than a call needs, so that calls in a row overlap with forks."""
 PIECE = 1 << 16
 NO_STREAM = 3
 """The lowest descriptor after the standard streams."""
@@ -42,6 +46,8 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "MALLOC_ARENA_MAX": "1",
 }
+WITHOUT_HOOK = "import os; fork = os.fork; del os.fork; import random; os.fork = fork; del fork; "
+"""Imports `random` so that it does not seed itself again after each fork, from the entropy of the machine."""
 SIGXCPU, SIGSEGV = 24, 11
 PLAIN, NUMERIC, EXPRESSION = "python", "numpy", "expr"
 """What a zygote loads: the standard library; that and numpy; the evaluator of expressions."""
@@ -123,8 +129,16 @@ def _language_of(code: str) -> str:
     return NUMERIC if "numpy" in code else PLAIN
 
 
+class Child(NamedTuple):
+    """A process that runs one call."""
+
+    name: bytes
+    """In messages to the zygote."""
+    channel: socket.socket
+
+
 class Jail:
-    """A zygote, and a child of it ready for the next call."""
+    """A zygote, and children of it ready for the next calls."""
 
     def __init__(self, memory_limit_mb: int, language: str = PLAIN) -> None:
         try:
@@ -132,11 +146,13 @@ class Jail:
         except ConfinementError as refused:
             raise SandboxError(Failure.SANDBOX_UNAVAILABLE, str(refused)) from None
         self._control, theirs = _control_socket_pair()
-        self._channel: socket.socket | None = None
+        self._children: deque[Child] = deque()
+        """The first one runs the next call."""
         self._count = 0
         folders = _install_folders(*PRELOADED[language])
         code = (
-            f"import sys; sys.path.append({str(Path(__file__).parents[2])!r}); from meruit.sandbox.zygote import main; "
+            f"{WITHOUT_HOOK}import sys; sys.path.append({str(Path(__file__).parents[2])!r}); "
+            "from meruit.sandbox.zygote import main; "
             f"main({theirs.fileno()}, {memory_limit_mb}, {language!r}, {folders!r})"
         )
         try:
@@ -162,7 +178,8 @@ class Jail:
             why = to_one_line(reply.decode("utf-8", "replace").partition(" ")[2]) or "it ended while loading"
             raise SandboxError(Failure.SANDBOX_UNAVAILABLE, f"the jail cannot be confined: {why}")
         try:
-            self._fork()
+            for _ in range(SPARES):
+                self._fork()
         except OSError as problem:
             # Otherwise the zygote would stay as a zombie.
             self.close()
@@ -170,9 +187,10 @@ class Jail:
 
     def run(self, code: str, context: bytes, timeout_ms: int) -> dict[str, float]:
         """Run one call in a process that no other call has used, and return its metrics."""
-        channel, deadline = self._channel, time.monotonic() + timeout_ms / 1000
-        if channel is None:
+        deadline = time.monotonic() + timeout_ms / 1000
+        if not self._children:
             raise SandboxError(Failure.SANDBOX_UNAVAILABLE, "the jail has no child to run this")
+        channel = self._children[0].channel
         request = code.encode()
         try:
             channel.settimeout(timeout_ms / 1000)
@@ -198,12 +216,12 @@ class Jail:
         self.renew()
 
     def renew(self) -> None:
-        """Fork the next child, and kill that of the last call."""
-        channel, name = self._channel, self._name()
+        """Fork another child, and kill that of the last call."""
         self._fork()
-        if channel is not None:
-            channel.close()
-            self._control.send(END + name)
+        if len(self._children) > SPARES:
+            used = self._children.popleft()
+            used.channel.close()
+            self._control.send(END + used.name)
 
     def kill(self) -> None:
         """End the processes at once; from any thread, while a call may be running."""
@@ -211,9 +229,7 @@ class Jail:
 
     def close(self) -> None:
         """End the zygote and its child."""
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
+        self._close_channels()
         # The zygote exits with its children when the host's end is closed.
         self._control.close()
         try:
@@ -225,27 +241,27 @@ class Jail:
     def abandon(self) -> None:
         """Close this process's ends of the sockets; the zygote belongs to the parent."""
         self._control.close()
-        if self._channel is not None:
-            self._channel.close()
+        self._close_channels()
         # Only the parent can wait for it.
         self._zygote.returncode = 0
 
     def _fork(self) -> None:
         """Ask the zygote for a child. The request can be written before the child runs, so this does not wait."""
         self._count += 1
+        name = b" %d" % self._count
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
             given = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [theirs.fileno()]))]
             try:
-                self._control.sendmsg([FORK + self._name()], given)
+                self._control.sendmsg([FORK + name], given)
             except OSError:
                 ours.close()
                 raise
-        self._channel = ours
+        self._children.append(Child(name, ours))
 
-    def _name(self) -> bytes:
-        """The present child's name in messages to the zygote."""
-        return b" %d" % self._count
+    def _close_channels(self) -> None:
+        while self._children:
+            self._children.popleft().channel.close()
 
     def _receive_control(self, patience_s: float) -> bytes:
         self._control.settimeout(patience_s)
@@ -257,11 +273,10 @@ class Jail:
 
     def _explain_exit(self) -> SandboxError:
         """Find out why a child ended without an answer."""
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
+        used = self._children.popleft()
+        used.channel.close()
         try:
-            self._control.send(STATUS + self._name())
+            self._control.send(STATUS + used.name)
             status = int(self._receive_control(ORDER_S))
         except (OSError, ValueError):
             return SandboxError(Failure.SANDBOX_UNAVAILABLE, "the jail was killed from outside while the code ran")

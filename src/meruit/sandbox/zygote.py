@@ -12,18 +12,18 @@ import importlib
 import inspect
 import json
 import os
-import random
 import signal
 import socket
 import struct
 import sys
 import types
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NoReturn
 
 from meruit.errors import ConfinementError, MetricRejected
 from meruit.sandbox import confine
-from meruit.sandbox.determinism import SEED, make_deterministic
+from meruit.sandbox.determinism import make_deterministic
 
 FORK, END, STATUS = b"fork", b"end", b"status"
 """Orders, each with the name of a child: fork it; kill it; kill it and report its exit status."""
@@ -79,7 +79,8 @@ def main(control: int, memory_limit_mb: int, language: str, folders: list[str]) 
         if confine.landlock_version() > 0:
             confine.limit_files()
         confine.limit_resources(AS=address_space, FSIZE=0, CORE=0, MEMLOCK=0)
-        _test_seal(seal)
+        limits = confine.lowest_limits(**CHILD_LIMITS)
+        _test_seal(seal, limits)
     except BaseException as refused:  # noqa: BLE001 - the host must learn of every failure
         kind = "" if isinstance(refused, ConfinementError) else f"{type(refused).__name__}: "
         host.send(REFUSED + f" {kind}{refused}".encode("utf-8", "replace")[:MAX_NOTE])
@@ -88,7 +89,7 @@ def main(control: int, memory_limit_mb: int, language: str, folders: list[str]) 
     gc.collect()
     gc.freeze()
     host.send(READY)
-    _serve(host, parent, seal, run)
+    _serve(host, partial(_become_child, parent, seal, limits, run))
 
 
 def move_descriptor(descriptor: int, target: int) -> None:
@@ -101,13 +102,13 @@ def move_descriptor(descriptor: int, target: int) -> None:
     os.close(descriptor)
 
 
-def _test_seal(seal: confine.SyscallFilter) -> None:
+def _test_seal(seal: confine.SyscallFilter, limits: confine.Limits) -> None:
     """Seal a child that does nothing, to find out before any user code arrives whether sealing works."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            confine.limit_resources(**CHILD_LIMITS)
+            confine.set_limits(limits)
             seal.enforce()
         except BaseException as refused:  # noqa: BLE001 - the parent must learn of every failure
             os.write(writing, str(refused).encode("utf-8", "replace")[:MAX_NOTE])
@@ -128,15 +129,14 @@ WARMING = (
     ("def metric(input, output, metadata):\n    return {'a': len(output['a']) / 2.0}\n", EMPTY),
 )
 """Calls that only warm up: an expression, and metric code."""
+WARM_UPS = 20
+"""After so many, the interpreter has made its code special; else each child would, in pages of its own."""
 
 
 def _prepare(language: str, folders: list[str]) -> Run:
     sys.path.extend(folders)
     if language == "expr":
         from meruit.sandbox.expression import evaluate
-
-        # Modules that load on first use must load before the process is confined.
-        evaluate(*WARMING[0])
 
         def run(code: str, context: bytes) -> bytes:
             return json.dumps(evaluate(code, context)).encode()
@@ -147,11 +147,14 @@ def _prepare(language: str, folders: list[str]) -> Run:
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
         run = _run_metric
+    # Modules that load on first use must load before the process is confined.
+    for _ in range(WARM_UPS):
+        run(*WARMING[run is _run_metric])
     make_deterministic()
     return run
 
 
-def _serve(host: socket.socket, parent: int, seal: confine.SyscallFilter, run: Run) -> NoReturn:
+def _serve(host: socket.socket, become_child: Callable[[int], NoReturn]) -> NoReturn:
     """Carry out the host's orders; exit with all children when the host closes its end."""
     children: dict[bytes, int] = {}
     ending: list[int] = []
@@ -168,7 +171,7 @@ def _serve(host: socket.socket, parent: int, seal: confine.SyscallFilter, run: R
             channel = array.array("i", given[0][2])[0]
             child = os.fork()
             if child == 0:
-                _become_child(parent, channel, seal, run)
+                become_child(channel)
             os.close(channel)
             children[name] = child
         elif order == END:
@@ -189,16 +192,14 @@ def _kill_child(child: int) -> int:
     return os.waitpid(child, 0)[1]
 
 
-def _become_child(parent: int, channel: int, seal: confine.SyscallFilter, run: Run) -> NoReturn:
+def _become_child(parent: int, seal: confine.SyscallFilter, limits: confine.Limits, run: Run, channel: int) -> NoReturn:
     """Seal this process, then answer one request. On any error it exits without an answer, which is a failure."""
     try:
         confine.die_with_parent(parent)
         move_descriptor(channel, CHANNEL)
         os.closerange(CHANNEL + 1, MOST_FILES)
-        confine.limit_resources(**CHILD_LIMITS)
+        confine.set_limits(limits)
         seal.enforce()
-        # Python seeds `random` again after a fork.
-        random.seed(SEED)
         # A warm-up call takes the page faults before a request waits for them.
         with contextlib.suppress(Exception):
             run(*WARMING[run is _run_metric])
