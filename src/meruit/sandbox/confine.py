@@ -100,6 +100,13 @@ COMPUTING: Policy = {
 }
 """What any computation needs of a kernel, and what can neither harm nor see anyone else."""
 
+REFUSALS = {"sched_getaffinity": ENOSYS}
+"""Calls that are refused with another error than EPERM.
+
+The C library asks for the processors of a thread when it is asked for the stack of that thread. It answers only if this
+call works or does not exist. Without the answer, the interpreter takes 1 MiB of new stack for each script it parses.
+"""
+
 
 def jail_policy(channel: int) -> Policy:
     """For CPython that runs a stranger's code: it computes, and speaks on one descriptor. No open, no new process."""
@@ -167,7 +174,7 @@ def compile_filter(policy: Policy, on: Machine) -> list[Instruction]:
         for conditions in ways:
             body += _compile_conditions(conditions)
         if () not in ways:
-            body.append((_RETURN, 0, 0, _ERRNO | EPERM))
+            body.append((_RETURN, 0, 0, _ERRNO | REFUSALS.get(name, EPERM)))
         program += _on_syscall(SYSCALLS[name][on.column], body)
     return [*program, (_RETURN, 0, 0, _ERRNO | EPERM)]
 
