@@ -4,8 +4,9 @@ The files in files/ were written by the tools themselves in November 2026, paths
 0.3.285 with its mock model (one run with two epochs, one whose samples raised, one killed by os._exit in its fourth
 sample, one as JSON), promptfoo 0.121.20 (echo, and a provider that fails), pydantic-evals 2.62.0, deepeval 4.3.1,
 verifiers 0.4.0 (an endpoint of ours, one request refused, one scorer broken), arize-phoenix 20.26.1 (a task that fails
-once; downloads of an experiment, spans of its client), evals 2.0.0 (a completion function of ours). The models of
-Harbor 0.24.0 wrote the trials of harbor/.
+once; downloads of an experiment, spans of its client), evals 2.0.0 (a completion function of ours) and 3.0.1.post1 (an
+endpoint of ours; graded by a model whose last answer is none of the choices; a run that died of its last sample). The
+models of Harbor 0.24.0 wrote the trials of harbor/.
 """
 
 import json
@@ -56,6 +57,17 @@ EXPECTED: Mapping[str, Mapping[str, tuple[str | None, CaseError | None]]] = {
         "toy.dev.1": ("fail", None),
         "toy.dev.2": ("fail", None),
     },
+    "openai_evals_graded.jsonl": {
+        "toy-mg.dev.0": ("pass", None),
+        "toy-mg.dev.1": ("fail", None),
+        # The grader's answer was none of the choices.
+        "toy-mg.dev.2": (None, None),
+    },
+    "openai_evals_died.jsonl": {
+        "toy-die.dev.1": ("pass", None),
+        "toy-die.dev.2": ("pass", None),
+        "toy-die.dev.3": ("fail", None),
+    },
     "phoenix.json": {
         "RGF0YXNldEV4YW1wbGU6MQ==": ("pass", None),
         "RGF0YXNldEV4YW1wbGU6Mg==": ("fail", None),
@@ -102,9 +114,7 @@ def test_the_examples_of_an_importer_are_true(importer: Importer, tmp_path: Path
 def test_files_of_current_releases_keep_their_claims(name: str) -> None:
     source = ImportSource(FILES / name)
     importer = recognise(source)
-    stem = name.partition(".")[0]
-    name_of_form = next((one for one in ("inspect", "phoenix") if stem.startswith(one)), stem.replace("_", "-"))
-    assert importer.name == name_of_form
+    assert name.replace("_", "-").startswith(importer.name)
     found, _ = claims_of(FILES / name, importer)
     assert found == {(case_id, 0): claim for case_id, claim in EXPECTED[name].items()}
 
@@ -140,6 +150,12 @@ def test_a_killed_run_says_what_is_missing() -> None:
     found = survey(ImportSource(FILES / "inspect_killed.eval"), importers.get("inspect"))
     assert (found.cases, found.planned, found.tags["origin_status"]) == (3, 6, "started")
     assert len(found.notes) == 2
+
+
+def test_a_log_without_a_final_report_is_partial() -> None:
+    for name in ("openai_evals.jsonl", "openai_evals_died.jsonl"):
+        found = survey(ImportSource(FILES / name), importers.get("openai-evals"))
+        assert found.is_partial == ("died" in name)
 
 
 def damage(path: Path, importer: Importer, whole: Claims) -> None:

@@ -13,7 +13,8 @@ from meruit.evaluations.evaluation import Case
 from meruit.evaluations.importers.openai_evals import ITEM
 from meruit.evaluations.importers.support.pieces import ImportedCase, ImportNote
 from meruit.evaluations.importers.support.source import ImportSource
-from meruit.evaluations.imports import recognise, with_claim
+from meruit.evaluations.imports import recognise, survey, with_claim
+from meruit.registry import importers
 
 FILES = Path(__file__).parent / "files"
 MESSAGES = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]
@@ -142,24 +143,54 @@ def test_a_table_of_spans_has_the_evaluations_as_claims(tmp_path: Path) -> None:
     assert (cases["s1"].error is None, cases["s2"].error is None) == (True, False)
 
 
-def test_items_of_a_hosted_run_keep_their_graders(tmp_path: Path) -> None:
-    def item(case_id: str, status: str, **sample: Any) -> dict[str, Any]:
+def hosted_items() -> list[dict[str, Any]]:
+    def item(number: int, status: str, **sample: Any) -> dict[str, Any]:
         graders = [{"name": "match", "passed": status == "pass", "score": 1.0}, {"name": "match", "score": 0.5}]
+        usage = {"total_tokens": 12, "completion_tokens": 2, "prompt_tokens": 10, "cached_tokens": 3}
         return {
+            "id": f"outputitem_{number}",
             "object": ITEM,
-            "datasource_item_id": case_id,
+            "datasource_item_id": number,
             "datasource_item": {"question": "2 + 2?"},
             "status": status,
             "results": graders,
-            "sample": {"model": "m", "input": MESSAGES[:1], "output": MESSAGES[1:], "usage": USAGE, **sample},
+            "sample": {"model": "m", "input": MESSAGES[:1], "output": MESSAGES[1:], "usage": usage, **sample},
         }
 
-    path = tmp_path / "items.jsonl"
-    rows = (item("1", "pass"), item("2", "fail"), item("3", "error", error={"message": "no answer"}))
-    path.write_text(lines(*rows), encoding="utf-8")
-    cases = {case.id: case for case in read(path, "openai-evals")}
+    died = {"code": "rate_limit", "message": "no answer"}
+    return [item(1, "pass", error={"code": "", "message": ""}), item(2, "fail"), item(3, "error", error=died)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("items.jsonl", lines(*hosted_items())),
+        ("items.json", json.dumps(hosted_items(), indent=2)),
+        ("page.json", json.dumps({"object": "list", "data": hosted_items(), "has_more": False}, indent=2)),
+        ("page.json", json.dumps({"data": hosted_items(), "has_more": True}, separators=(",", ":"))),
+    ],
+    ids=["lines", "list", "page", "first page"],
+)
+def test_items_of_a_hosted_run_keep_their_graders(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    cases = {case.id: case for case in read(tmp_path / name, "openai-evals")}
     assert {name: case.claimed for name, case in cases.items()} == {"1": "pass", "2": "fail", "3": None}
+    assert {name: case.error is not None for name, case in cases.items()} == {"1": False, "2": False, "3": True}
     assert answer(cases["1"]) == "4"
+    assert cases["1"].metadata["usage"]["cache_read_tokens"] == 3
+    found = survey(ImportSource(tmp_path / name), importers.get("openai-evals"))
+    assert found.is_partial == ('"has_more":true' in content)
+
+
+def test_the_work_is_what_was_graded_not_what_the_grader_said() -> None:
+    cases = {case.id: case for case in read(FILES / "openai_evals_graded.jsonl", "openai-evals")}
+    case = cases["toy-mg.dev.1"]
+    assert (case.input["prompt"], answer(case)) == ("Capital of Norway?", "I think Oslo")
+    assert case.metadata["origin"]["scores"] == {"score": 0.0, "choice": "No"}
+    assert case.metadata["origin"]["reasons"] == {"choice": "Reasoning: wrong.\nNo"}
+    assert case.metadata["usage"]["input_tokens"] == 20
+    # Its grader's answer was none of the choices, which the origin counts as the lowest score.
+    assert cases["toy-mg.dev.2"].metadata["origin"]["scores"] == {"score": 0.0, "choice": "__invalid__"}
 
 
 TRAJECTORY = {

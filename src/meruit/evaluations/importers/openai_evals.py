@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from meruit.errors import ImportDamaged
-from meruit.evaluations.importers.support.json_stream import CUT, load_lines
 from meruit.evaluations.importers.support.messages import prompt_of, text_of, to_messages
 from meruit.evaluations.importers.support.pieces import (
     Claim,
@@ -22,16 +21,25 @@ from meruit.evaluations.importers.support.pieces import (
     plain,
 )
 from meruit.evaluations.importers.support.source import ImportSource
+from meruit.evaluations.importers.support.tables import read_table
 from meruit.registry import importers
 
 MAX_OPEN_SAMPLES = 100_000
 """Samples that are held together: their events lie anywhere in the file."""
 ITEM = "eval.run.output_item"
+LISTS = frozenset({"", "data"})
+INVALID = "__invalid__"
+"""The choice of a grader whose answer is none of the choices; it gets the lowest score."""
 
 
 def is_openai_evals(source: ImportSource) -> bool:
     """Recognise a log by its specification, events, or items."""
     row = source.first_row
+    if page := items(row.get("data")):
+        row = mapping(page[0])
+    if not row and source.head.lstrip().startswith(b"{"):
+        # One page of items may be longer than what is looked at.
+        return source.says("data", ITEM)
     return (
         "eval_name" in mapping(row.get("spec")) or {"sample_id", "event_id"} <= row.keys() or row.get("object") == ITEM
     )
@@ -44,6 +52,7 @@ def is_openai_evals(source: ImportSource) -> bool:
         (
             {
                 "log.jsonl": '{"spec": {"eval_name": "e", "completion_fns": ["m-1"], "run_id": "r"}}\n'
+                '{"final_report": {"accuracy": 1.0}}\n'
                 '{"event_id": 0, "sample_id": "e.0", "type": "sampling", "data": {"prompt": "?", "sampled": ["a"]}}\n'
                 '{"event_id": 1, "sample_id": "e.0", "type": "match", "data": {"correct": true, "expected": "a"}}\n'
                 '{"event_id": 2, "sample_id": "e.1", "type": "error", "data": {"message": "died"}}\n'
@@ -56,22 +65,25 @@ def read_openai_evals(source: ImportSource) -> Iterator[Piece]:
     """OpenAI evals: the event log of `oaieval`, or output items of a hosted run, as JSON Lines."""
     samples: dict[str, list[Mapping[str, Any]]] = {}
     last = cut = ""
-    with source.open() as file:
-        for row in load_lines(file):
-            if row == CUT:
-                yield ImportNote("the last line is cut off; only what comes before is imported", partial=True)
-                cut = last
-                continue
-            found = mapping(row)
-            if found.get("object") == ITEM:
-                yield _item_case(found)
-            elif isinstance(found.get("spec"), Mapping):
-                yield _facts(found["spec"])
-            elif found.get("sample_id") is not None:
-                last = str(found["sample_id"])
-                samples.setdefault(last, []).append(found)
-                if len(samples) > MAX_OPEN_SAMPLES:
-                    raise ImportDamaged(f"the log has more than {MAX_OPEN_SAMPLES:,} samples; import parts of it")
+    is_open = False
+    for row in read_table(source, LISTS):
+        if isinstance(row, ImportNote):
+            yield row
+            cut = last
+        elif row.get("object") == ITEM:
+            yield _item_case(row)
+        elif isinstance(row.get("spec"), Mapping):
+            yield _facts(row["spec"])
+            is_open = True
+        elif "final_report" in row:
+            is_open = False
+        elif row.get("sample_id") is not None:
+            last = str(row["sample_id"])
+            samples.setdefault(last, []).append(row)
+            if len(samples) > MAX_OPEN_SAMPLES:
+                raise ImportDamaged(f"the log has more than {MAX_OPEN_SAMPLES:,} samples; import parts of it")
+    if is_open:
+        yield ImportNote("the log has no final report: its run may have ended early", partial=True)
     for sample_id, events in samples.items():
         case = _sample_case(sample_id, events)
         # What is cut off may have been another match of this sample.
@@ -89,6 +101,9 @@ def _sample_case(sample_id: str, events: list[Mapping[str, Any]]) -> ImportedCas
     sampled = [data for kind, data in by_kind if kind == "sampling"]
     matches = [data for kind, data in by_kind if kind == "match"]
     problem = next((data for kind, data in by_kind if kind == "error"), None)
+    graded = next((data for kind, data in by_kind if kind == "metrics" and {"choice", "score"} <= data.keys()), None)
+    # The last answer is that of the model that graded the ones before.
+    grading = sampled.pop() if graded is not None and not matches and sampled else {}
     last, match = (sampled[-1] if sampled else {}), (matches[-1] if matches else {})
     given = {"prompt": prompt_of(last.get("prompt")), "reference": match.get("expected")}
     answers = last.get("sampled", match.get("sampled", match.get("picked")))
@@ -99,6 +114,10 @@ def _sample_case(sample_id: str, events: list[Mapping[str, Any]]) -> ImportedCas
         for name, value in data.items()
         if isinstance(value, bool | int | float)
     }
+    reasons = {}
+    if graded is not None:
+        values["choice"] = plain(graded["choice"])
+        reasons = {"choice": text[:2_000] for text in items(grading.get("sampled"))[:1] if isinstance(text, str)}
     case = build_case(
         sample_id,
         given={name: value for name, value in given.items() if value is not None},
@@ -113,7 +132,9 @@ def _sample_case(sample_id: str, events: list[Mapping[str, Any]]) -> ImportedCas
     }
     # An eval of its own may only log a number.
     score = next((number(values[name]) for name in ("accuracy", "score") if name in values), None)
-    return ImportedCase(case, Claim(all_hold(checks), None if checks else score, checks, values))
+    if checks or values.get("choice") == INVALID:
+        score = None
+    return ImportedCase(case, Claim(all_hold(checks), score, checks, values, reasons))
 
 
 def _tokens(usage: Mapping[str, Any]) -> TokenClasses:

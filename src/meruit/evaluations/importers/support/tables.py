@@ -25,8 +25,11 @@ def read_table(
             for path, element in split_document(file, lists):
                 if path == CUT:
                     yield ImportNote("the file is cut off; only what comes before is imported", partial=True)
-                elif element and (path or text.startswith(b"[")) and element != b"[]":
-                    yield mapping(load(element))
+                elif path or text.startswith(b"["):
+                    if element and element != b"[]":
+                        yield mapping(load(element))
+                elif _has_more(mapping(load(element))):
+                    yield ImportNote("the file is one page of several; the cases of the others are missing", True)
     else:
         with source.open() as file:
             for row in load_lines(file):
@@ -34,6 +37,12 @@ def read_table(
                     yield ImportNote("the last line is cut off; only what comes before is imported", partial=True)
                 else:
                     yield mapping(row)
+
+
+def _has_more(page: Mapping[str, Any]) -> bool:
+    """Whether the page of an API says that there are others."""
+    pages = mapping(page.get("meta")).get("totalPages")
+    return page.get("has_more") is True or (isinstance(pages, int) and pages > 1)
 
 
 def _is_document(source: ImportSource) -> bool:
