@@ -117,7 +117,8 @@ def _sample_case(sample_id: str, events: list[Mapping[str, Any]]) -> ImportedCas
     reasons = {}
     if graded is not None:
         values["choice"] = plain(graded["choice"])
-        reasons = {"choice": text[:2_000] for text in items(grading.get("sampled"))[:1] if isinstance(text, str)}
+        why = next(iter(items(grading.get("sampled"))), None)
+        reasons = {"choice": why[:2_000]} if isinstance(why, str) else {}
     case = build_case(
         sample_id,
         given={name: value for name, value in given.items() if value is not None},

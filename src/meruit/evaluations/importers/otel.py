@@ -1,11 +1,14 @@
 """OpenTelemetry spans of generative AI as OTLP JSON: one case for each trace, with its evaluation events."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from meruit.errors import ImportDamaged
+from meruit.evaluations.evaluation import Case
 from meruit.evaluations.importers.support.json_stream import CUT, load, load_lines
-from meruit.evaluations.importers.support.messages import last_answer, prompt_of, to_call, to_messages
+from meruit.evaluations.importers.support.messages import last_answer, prompt_of, text_of, to_call, to_messages
+from meruit.evaluations.importers.support.openinference import to_gen_ai
 from meruit.evaluations.importers.support.pieces import (
     Claim,
     ImportedCase,
@@ -18,26 +21,34 @@ from meruit.evaluations.importers.support.pieces import (
     items,
     mapping,
     number,
+    number_names,
+    plain,
     verdict_word,
 )
 from meruit.evaluations.importers.support.source import ImportSource
 from meruit.registry import importers
 
 MAX_SPANS = 500_000
-"""Spans that are held together: those of a trace lie anywhere in the file."""
+"""Spans and events that are held together: those of a trace lie anywhere in the file."""
 EVALUATION = "gen_ai.evaluation."
 EVENT = "gen_ai.evaluation.result"
 STATUS_ERROR = (2, "STATUS_CODE_ERROR")
+OPERATION, RESPONSE = "gen_ai.operation.name", "gen_ai.response.id"
+QUESTIONS, ANSWERS = "gen_ai.input.messages", "gen_ai.output.messages"
 TOOL = "execute_tool"
-WRAPPERS = frozenset({"invoke_agent", "create_agent", "invoke_workflow", TOOL})
-"""Operations whose tokens are those of the calls within."""
+EMBEDDINGS = "embeddings"
+DETAILS = "gen_ai.client.inference.operation.details"
+"""The event that has the messages of a span, where its instrumentation does not write them to the span."""
+CHOICE = "gen_ai.choice"
+ROLES = {f"gen_ai.{role}.message": role for role in ("system", "user", "assistant", "tool")}
+"""Events of one message each, as instrumentations write them by default."""
+CONVERSATIONS = ((QUESTIONS, ANSWERS), ("pydantic_ai.all_messages",))
 Attributes = Mapping[str, Any]
 
 
 def is_otel(source: ImportSource) -> bool:
-    """Recognise OTLP by its envelope, and that its spans are of generative AI."""
-    wrapped = source.head.lstrip().startswith(b"{") and (source.says("resourceSpans") or source.says("resourceLogs"))
-    return wrapped and b"gen_ai." in source.head
+    """Recognise OTLP by its envelope."""
+    return source.head.lstrip().startswith(b"{") and (source.says("resourceSpans") or source.says("resourceLogs"))
 
 
 @importers.add(
@@ -59,25 +70,123 @@ def is_otel(source: ImportSource) -> bool:
 def read_otel(source: ImportSource) -> Iterator[Piece]:
     """OpenTelemetry GenAI spans as OTLP JSON, one document or one a line; a trace is a case."""
     yield RunFacts({"origin": "otel"})
-    traces: dict[str, list[Mapping[str, Any]]] = {}
-    events: dict[str, list[Attributes]] = {}
-    spans = 0
+    traces: dict[str, dict[str, _Span]] = {}
+    logged: dict[str, list[_Event]] = {}
+    held = 0
     for document in _documents(source):
         if document == CUT:
             yield ImportNote("the last line is cut off; only what comes before is imported", partial=True)
             continue
-        for span in _inside(document, "resourceSpans", "scopeSpans", "spans"):
-            traces.setdefault(str(span.get("traceId")), []).append(span)
-            spans += 1
-            if spans > MAX_SPANS:
-                raise ImportDamaged(f"the file has more than {MAX_SPANS:,} spans; import parts of it")
-        for record in _inside(document, "resourceLogs", "scopeLogs", "logRecords"):
-            attributes = _attributes(record)
-            if record.get("eventName") == EVENT or f"{EVALUATION}name" in attributes:
-                events.setdefault(str(record.get("traceId")), []).append(attributes)
+        for found in _inside(document, "resourceSpans", "scopeSpans", "spans"):
+            span = _to_span(found)
+            # A span that was sent twice is one.
+            traces.setdefault(str(found.get("traceId")), {})[span.id] = span
+            held += 1
+        for found in _inside(document, "resourceLogs", "scopeLogs", "logRecords"):
+            event = _to_event(found)
+            if event.name.startswith("gen_ai.") or event.is_result:
+                logged.setdefault(str(found.get("traceId")), []).append(event)
+                held += 1
+        if held > MAX_SPANS:
+            raise ImportDamaged(f"the file has more than {MAX_SPANS:,} spans and events; import parts of it")
+    apart = _bring_home(traces, logged)
+    if apart:
+        yield ImportNote(f"{apart} evaluation results are of spans that are not in the file", partial=True)
     for trace, members in traces.items():
-        if any(key.startswith("gen_ai.") for span in members for key in _attributes(span)):
-            yield _to_case(trace, members, events.get(trace, []))
+        spans, events = _with_messages([*members.values()], logged.get(trace, []))
+        operations = {one.attributes.get(OPERATION, "") for one in spans if one.is_gen_ai}
+        results = [one.attributes for one in events if one.is_result]
+        # A search for texts that are alike is not work of an agent.
+        if operations - {EMBEDDINGS} or results:
+            yield ImportedCase(_to_case(trace, spans), _claim(results))
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    """What happened within a span: an event of its own, or a log record that names the span."""
+
+    name: str
+    span: str
+    attributes: Attributes
+    # Any: the body of a log record is any JSON.
+    body: Any = None
+
+    @property
+    def is_result(self) -> bool:
+        return self.name == EVENT or f"{EVALUATION}name" in self.attributes
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """One operation of a trace."""
+
+    id: str
+    parent: str
+    attributes: Attributes
+    events: tuple[_Event, ...]
+    began: int
+    ended: int
+    problem: str | None
+    """Why it failed; None where it did not."""
+
+    @property
+    def is_gen_ai(self) -> bool:
+        return any(name.startswith("gen_ai.") for name in self.attributes)
+
+
+def _to_span(found: Mapping[str, Any]) -> _Span:
+    attributes, status = to_gen_ai(_attributes(found)), mapping(found.get("status"))
+    why = status.get("message") or attributes.get("error.type") or "the span ended with an error"
+    return _Span(
+        id=str(found.get("spanId")),
+        parent=str(found.get("parentSpanId")),
+        attributes=attributes,
+        events=tuple(_to_event(mapping(one), str(found.get("spanId"))) for one in items(found.get("events"))),
+        began=_nanoseconds(found, "startTimeUnixNano"),
+        ended=_nanoseconds(found, "endTimeUnixNano"),
+        problem=str(why) if status.get("code") in STATUS_ERROR else None,
+    )
+
+
+def _to_event(found: Mapping[str, Any], span: str | None = None) -> _Event:
+    attributes = _attributes(found)
+    name = found.get("name") or found.get("eventName") or attributes.get("event.name")
+    return _Event(str(name), span or str(found.get("spanId")), attributes, _value(mapping(found.get("body"))))
+
+
+def _bring_home(traces: Mapping[str, Mapping[str, _Span]], logged: dict[str, list[_Event]]) -> int:
+    """Move evaluation results to the trace whose reply they name; how many find none."""
+    strays = {trace: events for trace, events in logged.items() if trace not in traces}
+    if not strays:
+        return 0
+    homes = {one.attributes.get(RESPONSE): trace for trace, members in traces.items() for one in members.values()}
+    apart = 0
+    for event in [one for events in strays.values() for one in events if one.is_result]:
+        home = homes.get(event.attributes.get(RESPONSE)) if event.attributes.get(RESPONSE) else None
+        if home is None:
+            apart += 1
+        else:
+            logged.setdefault(home, []).append(event)
+    return apart
+
+
+def _with_messages(spans: list[_Span], logged: list[_Event]) -> tuple[list[_Span], list[_Event]]:
+    """The spans in order with the messages that their events have, and all events."""
+    ordered = sorted(spans, key=lambda one: one.began)
+    events = [*(event for one in ordered for event in one.events), *logged]
+    by_span: dict[str, dict[str, Any]] = {}
+    for event in events:
+        said = by_span.setdefault(event.span, {})
+        message = mapping(event.body) or event.attributes
+        if event.name == DETAILS:
+            said |= {key: value for key, value in event.attributes.items() if key.startswith("gen_ai.")}
+        elif event.name == CHOICE:
+            inner = _parse_value(message.get("message"))
+            said.setdefault(ANSWERS, []).append({"role": "assistant", **mapping(inner)})
+        elif event.name in ROLES:
+            found = {"role": ROLES[event.name], **message, "tool_call_id": message.get("id")}
+            said.setdefault(QUESTIONS, []).append(found)
+    return [replace(one, attributes={**by_span.get(one.id, {}), **one.attributes}) for one in ordered], events
 
 
 def _documents(source: ImportSource) -> Iterator[Any]:
@@ -123,70 +232,94 @@ def _nanoseconds(span: Mapping[str, Any], name: str) -> int:
     return int(text) if text.isdigit() and len(text) < 20 else 0
 
 
-def _to_case(trace: str, spans: list[Mapping[str, Any]], logged: list[Attributes]) -> ImportedCase:
-    ordered = sorted(spans, key=lambda span: _nanoseconds(span, "startTimeUnixNano"))
-    ids = {span.get("spanId") for span in spans}
-    root = next((span for span in ordered if span.get("parentSpanId") not in ids), ordered[0])
-    known = [(span, _attributes(span)) for span in ordered]
-    calls = [attributes for _, attributes in known if attributes.get("gen_ai.operation.name") not in WRAPPERS]
-    messages = _messages(known)
-    status = mapping(root.get("status"))
-    whole = _attributes(root)
-    began, ended = _nanoseconds(root, "startTimeUnixNano"), _nanoseconds(root, "endTimeUnixNano")
-    case = build_case(
+def _to_case(trace: str, spans: list[_Span]) -> Case:
+    ids = {one.id for one in spans}
+    root = next((one for one in spans if one.parent not in ids), spans[0])
+    messages = _messages(spans, root)
+    whole = root.attributes
+    prompt = prompt_of(messages) or _parse_value(whole.get("input.value")) or ""
+    # What an agent gave back may not be text, and then stands in no message.
+    answer = _parse_object(whole.get("final_result")) or last_answer(messages)
+    if not messages:
+        # With messages, this is the reply of the provider as a whole.
+        answer = answer or _parse_value(whole.get("output.value"))
+    last = next((one for one in reversed(spans) if one.is_gen_ai), root)
+    models = [one.attributes for one in spans if one.attributes.get(OPERATION) != EMBEDDINGS]
+    return build_case(
         trace,
-        given={"prompt": prompt_of(messages)},
-        output=last_answer(messages),
+        given={"prompt": prompt},
+        output=answer,
         tags={
             "agent": whole.get("gen_ai.agent.name"),
-            "model": next((one for attributes in calls if (one := attributes.get("gen_ai.request.model"))), None),
+            "model": next((one for attributes in models if (one := attributes.get("gen_ai.request.model"))), None),
         },
         messages=messages,
-        tokens=sum((_tokens(attributes) for attributes in calls), TokenClasses()),
-        duration_ms=(ended - began) / 1e6 if ended > began > 0 else None,
-        error=str(status.get("message") or "the span ended with an error")
-        if status.get("code") in STATUS_ERROR
-        else None,
+        tokens=_count_tokens(spans),
+        duration_ms=(root.ended - root.began) / 1e6 if root.ended > root.began > 0 else None,
+        # A program may catch the error of a call, and have no answer all the same.
+        error=root.problem or (last.problem if answer is None else None),
         group=whole.get("gen_ai.conversation.id"),
     )
-    inside = [
-        _attributes(mapping(event)) for span, _ in known for event in items(span.get("events")) if _is_result(event)
-    ]
-    return ImportedCase(case, _claim([*inside, *logged]))
 
 
-def _is_result(event: Any) -> bool:
-    return mapping(event).get("name") == EVENT
+def _count_tokens(spans: Sequence[_Span]) -> TokenClasses:
+    """Tokens of all calls, each counted once.
+
+    A span around calls repeats theirs, and two instrumentations of one call both write it: its reply has one id.
+    """
+    counted = {one.id: (one, found) for one in spans if (found := _tokens(one.attributes)) != TokenClasses()}
+    parents = {one.id: one.parent for one in spans}
+    around: set[str] = set()
+    for name in counted:
+        above = parents.get(name, "")
+        while above in parents and above not in around:
+            around.add(above)
+            above = parents[above]
+    calls: dict[str, TokenClasses] = {}
+    for name, (span, found) in counted.items():
+        if name not in around:
+            reply = str(span.attributes.get(RESPONSE) or name)
+            calls[reply] = max(calls.get(reply, found), found, key=lambda one: one.cache_read + one.cache_write)
+    return sum(calls.values(), TokenClasses())
 
 
 def _tokens(attributes: Attributes) -> TokenClasses:
+    prefix = "gen_ai.usage"
+    # Logfire writes the usage of the provider as it was, and of its classes only these two.
+    raw = mapping(_parse_value(attributes.get(f"{prefix}.raw")))
+    details = mapping(raw.get("prompt_tokens_details", raw.get("input_tokens_details")))
     return TokenClasses.inclusive(
-        given=attributes.get("gen_ai.usage.input_tokens"),
-        read=attributes.get("gen_ai.usage.cache_read.input_tokens"),
-        written=attributes.get("gen_ai.usage.cache_creation.input_tokens"),
-        made=attributes.get("gen_ai.usage.output_tokens"),
+        given=attributes.get(f"{prefix}.input_tokens"),
+        read=attributes.get(f"{prefix}.cache_read.input_tokens", details.get("cached_tokens")),
+        written=attributes.get(
+            f"{prefix}.cache_creation.input_tokens", attributes.get(f"{prefix}.cache_write.input_tokens")
+        ),
+        made=attributes.get(f"{prefix}.output_tokens"),
     )
 
 
-def _messages(known: Sequence[tuple[Mapping[str, Any], Attributes]]) -> list[dict[str, Any]]:
-    """The conversation of the span that recorded most of it, and the tools that other spans ran."""
-    longest: list[dict[str, Any]] = []
-    for _, attributes in known:
-        found = [
-            message
-            for name in ("gen_ai.input.messages", "gen_ai.output.messages")
-            for message in to_messages(_parse_value(attributes.get(name)))
-        ]
-        longest = max(longest, found, key=len)
+def _conversation(attributes: Attributes, names: Sequence[str]) -> list[dict[str, Any]]:
+    found = [message for name in names for message in to_messages(_parse_value(attributes.get(name)))]
+    told = text_of(_parse_value(attributes.get("gen_ai.system_instructions")))
+    begins = [{"role": "system", "content": told}] if told and found and found[0]["role"] != "system" else []
+    return [*begins, *(one for one in found if one["content"] or "tool_calls" in one)]
+
+
+def _messages(spans: Sequence[_Span], root: _Span) -> list[dict[str, Any]]:
+    """The conversation of the outermost span, or of that which recorded most, and the tools that other spans ran."""
+    several = [_conversation(root.attributes, names) for names in CONVERSATIONS]
+    longest = next((one for one in several if last_answer(one) is not None), [])
+    if not longest:
+        longest = max((_conversation(one.attributes, names) for one in spans for names in CONVERSATIONS), key=len)
     if any("tool_calls" in one for one in longest):
         return longest
     tools = [
         {
-            "name": attributes.get("gen_ai.tool.name"),
-            "arguments": _parse_value(attributes.get("gen_ai.tool.call.arguments")) or {},
+            "name": one.attributes.get("gen_ai.tool.name"),
+            "arguments": _parse_value(one.attributes.get("gen_ai.tool.call.arguments")) or {},
         }
-        for _, attributes in known
-        if attributes.get("gen_ai.operation.name") == TOOL
+        for one in spans
+        if one.attributes.get(OPERATION) == TOOL
     ]
     ran = [{"role": "assistant", "content": "", "tool_calls": [to_call(one)]} for one in tools]
     return [*longest[:-1], *ran, *longest[-1:]]
@@ -201,19 +334,26 @@ def _parse_value(value: Any) -> Any:
         return value
 
 
+def _parse_object(value: Any) -> Any:
+    return _parse_value(value) if isinstance(value, str) and value.startswith(("{", "[")) else value
+
+
 def _claim(results: list[Attributes]) -> Claim:
-    several = [(str(one.get(f"{EVALUATION}name", "evaluation")), one) for one in results if not one.get("error.type")]
+    whole = [one for one in results if not one.get("error.type")]
+    names = number_names([str(one.get(f"{EVALUATION}name", "evaluation")) for one in whole])
+    several = [*zip(names, whole, strict=True)]
     broken = len(several) < len(results)
-    checks = {name: verdict_word(one.get(f"{EVALUATION}score.label")) for name, one in several}
+    labels = {name: one[f"{EVALUATION}score.label"] for name, one in several if one.get(f"{EVALUATION}score.label")}
+    checks = {name: verdict_word(label) for name, label in labels.items()}
     known: dict[str, bool | None] = {name: one for name, one in checks.items() if one is not None}
-    numbers = [number(one.get(f"{EVALUATION}score.value")) for _, one in several]
+    numbers = {name: number(one.get(f"{EVALUATION}score.value")) for name, one in several}
     success = all_hold(known)
     return Claim(
-        # An evaluation that failed could have said no.
+        # An evaluation that failed could have said no, and so could a word that is not known; a number says neither.
         success=None if success and (broken or len(known) < len(checks)) else success,
-        score=numbers[0] if not known and not broken and len(numbers) == 1 else None,
+        score=next(iter(numbers.values())) if not known and not broken and len(numbers) == 1 else None,
         checks=known,
-        scores={name: number(one.get(f"{EVALUATION}score.value")) for name, one in several},
+        scores={name: plain(labels.get(name)) if found is None else found for name, found in numbers.items()},
         reasons={
             name: str(one[f"{EVALUATION}explanation"])[:2_000]
             for name, one in several

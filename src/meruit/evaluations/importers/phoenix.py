@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from meruit.evaluations.importers.support.messages import last_answer, prompt_of, to_messages
+from meruit.evaluations.importers.support.messages import last_answer, prompt_of
+from meruit.evaluations.importers.support.openinference import read_conversation
 from meruit.evaluations.importers.support.pieces import (
     Claim,
     ImportedCase,
@@ -26,8 +27,6 @@ from meruit.registry import importers
 SPAN, TRACE, ATTRIBUTES = "context.span_id", "context.trace_id", "attributes."
 NOTED = "annotation_"
 """How the columns of a table of runs begin that hold what evaluators said: `annotation_NAME_label`."""
-MAX_DIGITS = 6
-"""Of the number of a message in a conversation."""
 SAID = ("label", "score", "explanation", "error")
 
 
@@ -105,7 +104,7 @@ def _notes_of(row: Mapping[str, Any], begins: str, divider: str) -> list[Mapping
 def _span_case(row: Mapping[str, Any]) -> ImportedCase:
     failed = str(row.get("status_code", "")).upper() == "ERROR"
     prefix = f"{ATTRIBUTES}llm.token_count"
-    asked, answered = (_messages(row, f"{ATTRIBUTES}llm.{side}_messages") for side in ("input", "output"))
+    asked, answered = (read_conversation(row, f"{ATTRIBUTES}llm.{side}_messages") for side in ("input", "output"))
     case = build_case(
         row.get(SPAN),
         # A traced client writes its whole request and reply as values, and the texts as messages.
@@ -123,23 +122,6 @@ def _span_case(row: Mapping[str, Any]) -> ImportedCase:
         group=str(row[TRACE]) if row.get(TRACE) else None,
     )
     return ImportedCase(case, _claim(_notes_of(row, "eval.", ".")))
-
-
-def _messages(row: Mapping[str, Any], column: str) -> list[dict[str, Any]]:
-    """A conversation: a list of messages, or one column for each field of each message."""
-    found = [mapping(one) for one in items(row.get(column))]
-    parts: dict[int, dict[str, Any]] = {}
-    for name, value in row.items():
-        number_of, _, field = name.removeprefix(f"{column}.").partition(".")
-        if (
-            name.startswith(f"{column}.")
-            and number_of.isascii()
-            and number_of.isdigit()
-            and len(number_of) < MAX_DIGITS
-        ):
-            parts.setdefault(int(number_of), {})[field] = value
-    found += [parts[place] for place in sorted(parts)]
-    return to_messages([{name.removeprefix("message."): value for name, value in one.items()} for one in found])
 
 
 def _to_number(value: Any) -> Any:

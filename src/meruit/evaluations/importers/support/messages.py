@@ -3,9 +3,15 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from meruit.evaluations.importers.support.pieces import items, mapping
+import msgspec
+
+from meruit.evaluations.importers.support.pieces import items, mapping, plain
 
 ROLES = {"human": "user", "ai": "assistant", "model": "assistant", "agent": "assistant"}
+THOUGHTS = frozenset({"reasoning", "thinking"})
+"""Parts of a message that are not its answer."""
+RESULTS = frozenset({"tool_call_response", "tool_result"})
+"""Parts that hold what a tool gave back, in a message of the user or of the tool."""
 
 
 def text_of(content: Any) -> str:
@@ -15,7 +21,7 @@ def text_of(content: Any) -> str:
     if isinstance(content, Mapping):
         found = content.get("text", content.get("content"))
         return found if isinstance(found, str) else ""
-    parts = [text_of(part) for part in content] if isinstance(content, list) else []
+    parts = [text_of(part) for part in items(content) if mapping(part).get("type") not in THOUGHTS | RESULTS]
     return "\n".join(filter(None, parts))
 
 
@@ -50,8 +56,23 @@ def to_call(call: Any) -> dict[str, Any]:
 
 
 def to_messages(messages: Any) -> list[dict[str, Any]]:
-    """A conversation in the common form."""
-    return [to_message(one) for one in items(messages)]
+    """A conversation in the common form; what tools gave back is a message of its own."""
+    made = []
+    for one in items(messages):
+        message = to_message(one)
+        parts = mapping(one).get("content", mapping(one).get("parts"))
+        results = [_to_result(mapping(part)) for part in items(parts) if mapping(part).get("type") in RESULTS]
+        made += results
+        if not results or message["content"] or "tool_calls" in message:
+            made.append(message)
+    return made
+
+
+def _to_result(part: Mapping[str, Any]) -> dict[str, Any]:
+    found = next((part[key] for key in ("response", "result", "content") if part.get(key) is not None), "")
+    text = found if isinstance(found, str) else text_of(found) or msgspec.json.encode(plain(found)).decode()
+    call_id = next((part[key] for key in ("id", "tool_use_id") if isinstance(part.get(key), str)), None)
+    return {"role": "tool", "content": text, **({} if call_id is None else {"tool_call_id": call_id})}
 
 
 def last_answer(messages: Sequence[Mapping[str, Any]]) -> str | None:
@@ -60,8 +81,8 @@ def last_answer(messages: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def prompt_of(given: Any) -> str:
-    """The prompt as text: a text itself, or the last message of the user."""
+    """The prompt as text: a text itself, or the last message of the user that has one."""
     if isinstance(given, str):
         return given
     asked: Iterable[str] = (one["content"] for one in reversed(to_messages(given)) if one["role"] == "user")
-    return next(iter(asked), "")
+    return next(filter(None, asked), "")

@@ -29,7 +29,7 @@ def read_table(
                     if element and element != b"[]":
                         yield mapping(load(element))
                 elif _has_more(mapping(load(element))):
-                    yield ImportNote("the file is one page of several; the cases of the others are missing", True)
+                    yield ImportNote("the file is one page of several, and cases are missing", partial=True)
     else:
         with source.open() as file:
             for row in load_lines(file):
