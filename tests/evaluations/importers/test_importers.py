@@ -9,7 +9,9 @@ endpoint of ours; graded by a model whose last answer is none of the choices; a 
 models of Harbor 0.24.0 wrote the trials of harbor/. The spans of otel_*.jsonl, as OTLP JSON and with fewer attributes:
 opentelemetry-instrumentation-openai-v2 2.4b0 (with contents in events, in the event of an operation, on spans),
 opentelemetry-instrumentation-openai and -anthropic 0.62.4 (the second beside what anthropic 2.10.0 writes itself),
-openinference-instrumentation-openai 0.1.66, logfire 5.2.0, pydantic-ai 2.68.0, and evaluators of pydantic-evals 2.62.0.
+openinference-instrumentation-openai 0.1.66, logfire 5.2.0, pydantic-ai 2.68.0, and evaluators of pydantic-evals
+2.62.0. The models of langfuse 5.0.4 wrote langfuse_items.json and langfuse_observations.json, those of langfuse 3.15.0
+langfuse_traces.json.
 """
 
 import json
@@ -70,6 +72,22 @@ EXPECTED: Mapping[str, Mapping[str, tuple[str | None, CaseError | None]]] = {
         "toy-die.dev.1": ("pass", None),
         "toy-die.dev.2": ("pass", None),
         "toy-die.dev.3": ("fail", None),
+    },
+    "langfuse_items.json": {
+        "i1": ("pass", None),
+        "i2": ("fail", None),
+        "i3": ("fail", None),
+        # A remark and a correction are not verdicts.
+        "i4": (None, None),
+        "i5": (None, ERROR),
+        "i6": ("pass", None),
+    },
+    "langfuse_observations.json": {"o1": (None, None), "o2": (None, ERROR)},
+    "langfuse_traces.json": {
+        "t1": ("pass", None),
+        "t2": ("fail", None),
+        "t3": (None, ERROR),
+        "t4": (None, None),
     },
     "phoenix.json": {
         "RGF0YXNldEV4YW1wbGU6MQ==": ("pass", None),

@@ -286,6 +286,49 @@ def test_scores_of_langfuse_are_words_numbers_and_truth_values(tmp_path: Path) -
     assert {name: case.claimed for name, case in cases.items()} == {"a": "pass", "b": "fail", "c": None}
 
 
+def test_tokens_of_langfuse_do_not_overlap() -> None:
+    once = {"input_tokens": 12, "cache_read_tokens": 8, "cache_write_tokens": 0, "output_tokens": 3}
+    (whole, failed) = read(FILES / "langfuse_observations.json", "langfuse")
+    assert (whole.metadata["usage"], whole.cost_micros, whole.metadata["duration_ms"]) == (once, 10_000, 500)
+    assert (whole.input["prompt"], answer(whole), failed.error_message) == ("2 + 2?", "4", "made to fail")
+    traces = {case.id: case for case in read(FILES / "langfuse_traces.json", "langfuse")}
+    # A trace has the tokens of its observations.
+    assert traces["t1"].metadata["usage"] == {name: 2 * value for name, value in once.items()}
+    # Two observations have a score of this name.
+    assert traces["t2"].metadata["origin"]["checks"] == {"correct": True, "correct #2": False}
+
+
+def test_items_of_an_experiment_have_references_and_times() -> None:
+    source = ImportSource(FILES / "langfuse_items.json")
+    cases = {case.id: case for case in read(source.path, "langfuse")}
+    case = cases["i1"]
+    assert case.input == {"question": "Capital of France?", "reference": "Paris"}
+    assert (case.tags["experiment"], case.metadata["duration_ms"]) == ("capitals - 2026", 1_500)
+    assert cases["i4"].metadata["origin"]["scores"] == {"note": "fine", "output": "Lima!"}
+    # Its cursor leads to another page.
+    assert survey(source, importers.get("langfuse")).is_partial
+
+
+@pytest.mark.parametrize(
+    ("given", "made", "prompt", "said"),
+    [
+        (["one", "two"], ["a", "b"], ["one", "two"], ["a", "b"]),
+        (MESSAGES[:1], MESSAGES, "2 + 2?", "4"),
+        ({"messages": MESSAGES[:1]}, MESSAGES[1], "2 + 2?", "4"),
+        ("2 + 2?", {"role": "assistant", "content": [{"type": "text", "text": "4"}]}, "2 + 2?", "4"),
+    ],
+)
+def test_values_of_langfuse_are_texts_lists_or_messages(
+    tmp_path: Path, given: Any, made: Any, prompt: Any, said: Any
+) -> None:
+    trace = {"id": "a", "projectId": "p", "sessionId": "s", "input": given, "output": made, "scores": {"ok": [1, 0]}}
+    (tmp_path / "traces.jsonl").write_text(lines(trace), encoding="utf-8")
+    (case,) = read(tmp_path / "traces.jsonl", "langfuse")
+    assert (case.input["prompt"], answer(case)) == (prompt, said)
+    # Every value of a name is kept.
+    assert case.metadata["origin"]["scores"] == {"ok": 1.0, "ok #2": 0.0}
+
+
 def langfuse_traces() -> list[dict[str, Any]]:
     common = {"projectId": "p", "sessionId": "s", "htmlPath": "/project/p", "timestamp": "2026-11-16T02:00:00Z"}
     return [

@@ -1,6 +1,7 @@
-"""Exports of Langfuse: traces with their scores, as JSON, JSON Lines or CSV."""
+"""Exports of Langfuse: traces, observations or items of an experiment with their scores, as JSON, JSON Lines or CSV."""
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from meruit.evaluations.importers.support.messages import last_answer, prompt_of, to_messages
@@ -13,9 +14,11 @@ from meruit.evaluations.importers.support.pieces import (
     TokenClasses,
     all_hold,
     build_case,
+    count,
     items,
     mapping,
     number,
+    number_names,
     plain,
     verdict_word,
 )
@@ -24,8 +27,12 @@ from meruit.evaluations.importers.support.tables import read_table
 from meruit.registry import importers
 
 LISTS = frozenset({"", "data"})
-MARKS = frozenset({"htmlPath", "projectId", "sessionId", "traceId", "totalCost", "bookmarked", "environment"})
+MARKS = frozenset(
+    {"htmlPath", "projectId", "sessionId", "traceId", "totalCost", "bookmarked", "environment", "experimentId"}
+)
 """Columns of which an export has at least two."""
+TEXTS = ("TEXT", "CORRECTION")
+"""Kinds of a score that hold a text; the number of a correction is always 0."""
 
 
 def is_langfuse(source: ImportSource) -> bool:
@@ -53,7 +60,7 @@ def is_langfuse(source: ImportSource) -> bool:
     ],
 )
 def read_langfuse(source: ImportSource) -> Iterator[Piece]:
-    """Langfuse traces with their scores: JSON of the API, or an export as JSON, JSON Lines or CSV."""
+    """Langfuse traces, observations or experiment items with their scores: pages of the API, or an export."""
     yield RunFacts({"origin": "langfuse"})
     for row in read_table(source, LISTS):
         yield row if isinstance(row, ImportNote) else _to_case(row)
@@ -61,39 +68,86 @@ def read_langfuse(source: ImportSource) -> Iterator[Piece]:
 
 def _to_case(row: Mapping[str, Any]) -> ImportedCase:
     given, made = row.get("input"), row.get("output")
-    messages = to_messages(mapping(given).get("messages", given))
-    answer = mapping(made).get("content") if isinstance(made, Mapping) and "role" in made else made
-    seconds = number(row.get("latency"))
-    usage = mapping(row.get("usageDetails") or row.get("usage"))
-    level = str(row.get("level", ""))
+    asked, said = _chat(mapping(given).get("messages", given)), _chat(made)
+    reference = row.get("expectedOutput")
+    parts = [mapping(one) for one in items(row.get("observations"))]
+    last = max(parts, key=lambda one: str(one.get("startTime", "")), default=row)
+    # A trace has no level of its own.
+    problem = next((one for one in (row, last if made is None else row) if one.get("level") == "ERROR"), None)
+    work = dict(given) if isinstance(given, Mapping) and not asked else {"prompt": _prompt(given, asked)}
     case = build_case(
-        row.get("id"),
-        given=dict(given) if isinstance(given, Mapping) and not messages else {"prompt": prompt_of(given)},
-        output=last_answer(to_messages(answer)) if isinstance(answer, list) else answer,
-        tags={"name": row.get("name"), "release": row.get("release"), "version": row.get("version")},
+        row.get("experimentItemId", row.get("id")),
+        given=work if reference is None else {**work, "reference": reference},
+        output=last_answer(said) if said else made,
+        tags={
+            "name": row.get("name"),
+            "release": row.get("release"),
+            "version": row.get("version"),
+            "experiment": row.get("experimentName"),
+            "model": row.get("model") or next((one["model"] for one in parts if one.get("model")), None),
+        },
         metadata=mapping(row.get("metadata")),
-        messages=messages,
-        tokens=TokenClasses.inclusive(
-            given=usage.get("input", row.get("inputTokens")),
-            read=usage.get("input_cached_tokens", usage.get("cache_read_input_tokens")),
-            written=usage.get("cache_creation_input_tokens"),
-            made=usage.get("output", row.get("outputTokens")),
-        ),
-        duration_ms=None if seconds is None else seconds * 1_000,
+        messages=[*asked, *said],
+        tokens=sum(map(_tokens, parts or [row]), TokenClasses()),
+        duration_ms=_duration(row),
         cost=row.get("totalCost"),
-        error=str(row.get("statusMessage") or "the origin recorded an error") if level == "ERROR" else None,
+        error=None if problem is None else str(problem.get("statusMessage") or "the origin recorded an error"),
         group=row.get("sessionId") or None,
     )
     return ImportedCase(case, _claim(row))
+
+
+def _chat(value: Any) -> list[dict[str, Any]]:
+    """The messages of a conversation, or of one message; none where it is another value."""
+    found = [value] if isinstance(value, Mapping) else items(value)
+    return to_messages(found) if all("role" in mapping(one) for one in found) else []
+
+
+def _prompt(given: Any, asked: list[dict[str, Any]]) -> Any:
+    return prompt_of(asked) if asked else given if given is not None else ""
+
+
+def _duration(row: Mapping[str, Any]) -> float | None:
+    """Milliseconds, from seconds or from two times."""
+    seconds = number(row.get("latency"))
+    if seconds is None:
+        try:
+            began, ended = (datetime.fromisoformat(str(row[name])) for name in ("startTime", "endTime"))
+            seconds = (ended - began).total_seconds()
+        except (KeyError, ValueError, TypeError):
+            return None
+    return seconds * 1_000
+
+
+def _tokens(row: Mapping[str, Any]) -> TokenClasses:
+    """Tokens of an observation, or of an exported row; the classes of its details do not overlap."""
+    details = mapping(row.get("usageDetails") or row.get("usage"))
+    if not details:
+        return TokenClasses.exclusive(given=row.get("inputTokens"), made=row.get("outputTokens"))
+    given = read = written = made = 0
+    for name, value in details.items():
+        if "cache" in name:
+            stored = "creation" in name or "write" in name
+            read, written = (read, written + count(value)) if stored else (read + count(value), written)
+        elif name.startswith("input"):
+            given += count(value)
+        elif name.startswith("output"):
+            made += count(value)
+    return TokenClasses(given, read, written, made)
 
 
 def _claim(row: Mapping[str, Any]) -> Claim:
     checks: dict[str, bool | None] = {}
     scores: dict[str, Any] = {}
     reasons: dict[str, str] = {}
-    for score in _scores(row.get("scores")):
-        name, kind, value = str(score.get("name")), score.get("dataType"), score.get("value")
-        if kind == "BOOLEAN" or isinstance(value, bool):
+    several = [*_scores(row.get("scores"))]
+    # Observations of a trace may have scores of one name.
+    names = number_names([str(score.get("name")) for score in several])
+    for name, score in zip(names, several, strict=True):
+        kind, value = score.get("dataType"), score.get("value")
+        if kind in TEXTS:
+            scores[name] = plain(score.get("stringValue", value))
+        elif kind == "BOOLEAN" or isinstance(value, bool):
             # A score without a value is not a failure.
             found = value if isinstance(value, bool) else number(value)
             checks[name] = None if found is None else found > 0
@@ -120,6 +174,6 @@ def _claim(row: Mapping[str, Any]) -> Claim:
 def _scores(found: Any) -> Iterator[Mapping[str, Any]]:
     """Scores as a list of objects, or as an object of values by name."""
     yield from (mapping(one) for one in items(found) if isinstance(one, Mapping))
-    for name, value in mapping(found).items():
-        first = value[0] if isinstance(value, list) and value else value
-        yield {"name": name, "value": first, **({"dataType": "CATEGORICAL"} if isinstance(first, str) else {})}
+    for name, values in mapping(found).items():
+        for value in values if isinstance(values, list) else [values]:
+            yield {"name": name, "value": value, **({"dataType": "CATEGORICAL"} if isinstance(value, str) else {})}

@@ -41,8 +41,9 @@ def read_table(
 
 def _has_more(page: Mapping[str, Any]) -> bool:
     """Whether the page of an API says that there are others."""
-    pages = mapping(page.get("meta")).get("totalPages")
-    return page.get("has_more") is True or (isinstance(pages, int) and pages > 1)
+    meta = mapping(page.get("meta"))
+    pages = meta.get("totalPages")
+    return page.get("has_more") is True or bool(meta.get("cursor")) or (isinstance(pages, int) and pages > 1)
 
 
 def _is_document(source: ImportSource) -> bool:
