@@ -9,7 +9,8 @@
         CriteriaError: BrokenCriteria, Unavailable, UnsupportedCriteria
       # Store, events and log
       Unreachable, IdempotencyConflict, KeyInUse, WebhookRejected, LeaseLost
-      StoreError: StoreUnavailable, EvidenceDamaged, KeyNotAdmitted, UnknownLayout, TooManyEntries, LogRewritten
+      StoreError: StoreUnavailable, EvidenceDamaged, KeyNotAdmitted, UnknownLayout, TooManyEntries
+        LogRewritten: LogRolledBack
       NotFound: UnknownAccount
       # HTTP: the service, and reading other systems
       BodyError, ApiProblem, OutboundFailed, OutboundRefused
@@ -339,6 +340,20 @@ class LogRewritten(StoreError):
         super().__init__(
             f"the audit log was changed from outside: {message}. Nothing is written or signed; "
             "run `meruit audit check`, and restore the database from a copy"
+        )
+
+
+class LogRolledBack(LogRewritten):
+    """The audit log is shorter than this data folder knows: an old copy was restored, or entries were deleted."""
+
+    code = "log_rolled_back"
+
+    def __init__(self, found: int, known: int) -> None:
+        StoreError.__init__(
+            self,
+            f"the audit log has {found:,} entries, and this data folder knows {known:,}: an older copy of the database "
+            "was restored, or its newest entries were deleted. Nothing is written or signed. If you restored a copy, "
+            "run `meruit db accept-restored`, then start the service again; if not, restore the newest copy",
         )
 
 

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import delete, select, update
 from tests.contracts.trading import GOOD, WEAK, Trading
 
-from meruit.audit.check import LogCheck, check_log
+from meruit.audit.check import LogCheck, begin_check, check_log
 from meruit.log.merkle import Frontier, leaf_hash
 from meruit.store import tables
 from meruit.store.location import Location
@@ -29,7 +29,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 def checked(store: Store) -> LogCheck:
     with store.database.reading() as connection:
-        return check_log(connection, store.blobs)
+        return check_log(connection, begin_check(store))
 
 
 # Any: statements of SQLAlchemy.
@@ -40,7 +40,7 @@ def tampered(store: Store, *statements: Any) -> LogCheck:
         for statement in statements:
             connection.execute(statement)
         try:
-            return check_log(connection, store.blobs)
+            return check_log(connection, begin_check(store))
         finally:
             begun.rollback()
 

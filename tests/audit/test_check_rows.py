@@ -12,7 +12,7 @@ from tests.judges.test_records import NOW
 from tests.review.conftest import evaluate
 from tests.usage.metering import Place, attempt
 
-from meruit.audit.check import LogCheck, StoreCheck, check_log, check_store
+from meruit.audit.check import LogCheck, StoreCheck, begin_check, check_log, check_store
 from meruit.errors import RecordTampered, VerificationRejected
 from meruit.gate.gate import Gate
 from meruit.gate.verdict import Rejected
@@ -107,7 +107,7 @@ def places(store: Store, *statements: Any) -> set[tuple[str, str]]:
         for statement in statements:
             connection.execute(statement)
         try:
-            found = check_log(connection, store.blobs)
+            found = check_log(connection, begin_check(store))
         finally:
             begun.rollback()
     return {(one.code, one.where.split(" ")[0]) for one in found.problems}

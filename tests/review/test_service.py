@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sqlalchemy import select, update
 from tests.review.conftest import CASES, TENANT, evaluate, number_of, truth_of
 
-from meruit.audit.check import check_log
+from meruit.audit.check import begin_check, check_log
 from meruit.errors import InvalidCase, InvalidReview, MeruitError, NotFound, ReviewConflict, UnknownName
 from meruit.evaluations.reader import Evaluations, erase_case
 from meruit.log.commitment import matches
@@ -138,7 +138,7 @@ def test_a_note_is_erased_and_its_label_stays_provable(reviews: Reviews, judged_
     rows = label_rows(judged_store, review.id)
     assert [(row.note, row.note_salt) for row in rows if row.labeller == "ann"] == [(None, None)] * 2
     with judged_store.database.reading() as connection:
-        assert check_log(connection, judged_store.blobs).problems == []
+        assert check_log(connection, begin_check(judged_store)).problems == []
         bodies = connection.execute(select(tables.log_leaves.c.body).where(tables.log_leaves.c.tenant == TENANT))
         entries = [read_entry(body) for body in bodies.scalars()]
     (erasure,) = [one for one in entries if isinstance(one, NoteErasureEntry)]
@@ -157,7 +157,7 @@ def test_a_changed_note_is_noticed(reviews: Reviews, judged_store: Store) -> Non
         change = update(tables.review_labels).where(tables.review_labels.c.review_id == review.id).values(note=text)
         judged_store.recorder.write(lambda writing: writing.change(change))
         with judged_store.database.reading() as connection:
-            return [one.message for one in check_log(connection, judged_store.blobs).problems]
+            return [one.message for one in check_log(connection, begin_check(judged_store)).problems]
 
     assert any("note" in one for one in write("is"))
     assert write("was") == []

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import select
 from tests.faults.tampering import TENANT, put
 
-from meruit.audit.check import check_log
+from meruit.audit.check import begin_check, check_log
 from meruit.audit.export import export
 from meruit.audit.verify.outcome import verify_bundle
 from meruit.errors import AuditStep, KeyNotAdmitted
@@ -33,7 +33,7 @@ def machines(postgres_url: str, tmp_path: Path) -> Iterator[tuple[Store, Store]]
 
 def codes(store: Store) -> set[str]:
     with store.database.reading() as connection:
-        return {problem.code for problem in check_log(connection, store.blobs).problems}
+        return {problem.code for problem in check_log(connection, begin_check(store)).problems}
 
 
 def key_entries(store: Store) -> list[str]:

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from meruit.api.logging import log
 from meruit.api.telemetry import Instruments
-from meruit.audit.check import LogProblem, StoreCheck
+from meruit.audit.check import LogProblem, StoreCheck, begin_check
 from meruit.errors import LogCheckStopped, StoreUnavailable
 from meruit.events.commit_signal import first_of
 from meruit.store.store import Store
@@ -58,8 +58,8 @@ async def _check_once(store: Store, integrity: StoreIntegrity, instruments: Inst
     known = integrity.state
     if known is not IntegrityState.BROKEN:
         integrity.state = IntegrityState.CHECKING
-    check = StoreCheck(store.blobs, store.recorder.sequences)
     try:
+        check = await asyncio.to_thread(begin_check, store)
         await asyncio.to_thread(_check_slices, store, check, integrity, instruments, ended)
     except LogCheckStopped:
         return

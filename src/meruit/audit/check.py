@@ -30,10 +30,11 @@ from meruit.log.entries import (
 )
 from meruit.log.key_chain import KeyChain
 from meruit.log.merkle import TILE_HEIGHT, Frontier, leaf_hash, node_hash
-from meruit.log.note import open_checkpoint
+from meruit.log.note import Checkpoint, open_checkpoint
 from meruit.model.record import Record
 from meruit.store import tables
 from meruit.store.blobs import BlobStore
+from meruit.store.checkpoint_file import CheckpointFile
 from meruit.store.sequences import SequenceMemory
 from meruit.store.store import Store
 from meruit.usage.records import contract_of
@@ -43,6 +44,8 @@ PAGE = 2_048
 WIDTH = 1 << TILE_HEIGHT
 MAX_PROBLEMS = 1_000
 """Most problems that are listed; a log that was rewritten has one for each leaf."""
+KEPT = "data folder"
+"""The place of a problem with what the data folder knows of the log."""
 MAX_MISSING = 10
 """Most deleted rows of one table that are named."""
 
@@ -80,9 +83,14 @@ class LogCheck(Record, frozen=True):
 class StoreCheck:
     """A check of a whole store, slice by slice; a slice that fails may be tried again."""
 
-    def __init__(self, blobs: BlobStore, sequences: SequenceMemory | None = None) -> None:
-        """Tell `sequences` how many entries each contract has, as the bytes of the log say."""
-        self._blobs, self._sequences = blobs, sequences
+    def __init__(
+        self, blobs: BlobStore, sequences: SequenceMemory | None = None, kept: Checkpoint | None = None
+    ) -> None:
+        """Tell `sequences` how many entries each contract has, as the bytes of the log say.
+
+        The log must extend `kept`, which the data folder knows.
+        """
+        self._blobs, self._sequences, self._kept = blobs, sequences, kept
         self._log: _LogReader | None = None
         self._rows: list[RowScan] = []
 
@@ -99,7 +107,7 @@ class StoreCheck:
     def check_slice(self, connection: Connection) -> bool:
         """Check one more slice; whether there is another. Leaves that are added after the first slice are left out."""
         if self._log is None:
-            self._log = _LogReader(connection, self._sequences or SequenceMemory())
+            self._log = _LogReader(connection, self._sequences or SequenceMemory(), self._kept)
             self._rows = [RowScan(one) for one in CHECKS]
         log = self._log
         if not log.done:
@@ -158,9 +166,16 @@ def _entries_without_row(connection: Connection, scan: RowScan, size: int) -> li
     return [*islice(gone, MAX_MISSING)]
 
 
-def check_log(connection: Connection, blobs: BlobStore, progress: Progress = lambda _done, _total: None) -> LogCheck:
-    """Recompute everything from the leaves' bytes, in one transaction of the caller."""
-    check = StoreCheck(blobs)
+def begin_check(store: Store) -> StoreCheck:
+    """A check of a store, with what its data folder knows of the log."""
+    return StoreCheck(store.blobs, store.recorder.sequences, CheckpointFile(store.database.location).read())
+
+
+def check_log(connection: Connection, check: StoreCheck, progress: Progress = lambda _done, _total: None) -> LogCheck:
+    """Recompute everything from the leaves' bytes, in one transaction of the caller.
+
+    The check is begun before the transaction, or the data folder might know more than the transaction sees.
+    """
     while check.check_slice(connection):
         progress(*check.position)
     return check.result()
@@ -168,7 +183,7 @@ def check_log(connection: Connection, blobs: BlobStore, progress: Progress = lam
 
 def check_store(store: Store, progress: Progress = lambda _done, _total: None) -> LogCheck:
     """The same in many short transactions, so that writers and their log files are not held up meanwhile."""
-    check, more = StoreCheck(store.blobs, store.recorder.sequences), True
+    check, more = begin_check(store), True
     while more:
         with store.database.reading() as connection:
             more = check.check_slice(connection)
@@ -179,8 +194,9 @@ def check_store(store: Store, progress: Progress = lambda _done, _total: None) -
 class _LogReader:
     """Reads the leaves in order, and compares all that follows from them."""
 
-    def __init__(self, connection: Connection, sequences: SequenceMemory) -> None:
+    def __init__(self, connection: Connection, sequences: SequenceMemory, kept: Checkpoint | None) -> None:
         self.connection = connection
+        self._kept = kept
         self._sequences = sequences
         self.frontier = Frontier(0, ())
         self.problems: list[LogProblem] = []
@@ -203,6 +219,10 @@ class _LogReader:
         """Keys that the log admits so far."""
         self.size = int(self._state.size)
         """What is checked; leaves that are added meanwhile are not."""
+        if kept is not None and (kept.origin != self._state.origin or kept.size > self.size):
+            self.add(
+                "checkpoint", KEPT, f"it knows {kept.size:,} leaves of {kept.origin}, and the log has {self.size:,}"
+            )
         if longest is not None and longest > self.size:
             self.add("checkpoint", str(longest), f"it is of {longest:,} leaves, and the log has {self.size:,}")
 
@@ -228,6 +248,7 @@ class _LogReader:
             self.add("leaf", str(self.frontier.size), "the log lacks this leaf")
         if self.frontier.size < last or last == self.size:
             self._check_state()
+            self._check_outside()
             self.done = True
 
     # Any: a row of SQLAlchemy.
@@ -246,6 +267,9 @@ class _LogReader:
         self._grow_tiles(found)
         if (note := self._notes.pop(self.frontier.size, None)) is not None:
             self._check_note(note)
+        kept = self._kept
+        if kept is not None and self.frontier.size == kept.size and self.frontier.root() != kept.root:
+            self.add("checkpoint", KEPT, f"the first {kept.size:,} leaves are not those that it knows")
 
     def _read_entry(self, entry: Entry, row: Any, body: bytes) -> None:
         where = str(row.seq)
@@ -306,6 +330,13 @@ class _LogReader:
         state = self._state
         if state.size != self.frontier.size or bytes(state.peaks) != self.frontier.to_bytes():
             self.add("root", str(state.size), "the recorded end of the log is not that of its leaves")
+
+    def _check_outside(self) -> None:
+        """Leaves that no root covers: they would be found by their contract or key, and are not in the log."""
+        seq, size = tables.log_leaves.c.seq, select(tables.log_state.c.size).scalar_subquery()
+        query = select(seq).where((seq < 0) | (seq >= size)).order_by(seq).limit(MAX_MISSING)
+        for outside in self.connection.execute(query).scalars():
+            self.add("leaf", str(outside), "it is beyond the end of the log")
 
 
 def _fold(hashes: list[bytes]) -> bytes:

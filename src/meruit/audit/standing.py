@@ -28,7 +28,7 @@ class LogStanding(Record, frozen=True):
     entries: int
     key: str
     signing: str
-    """`ok`, `key_not_admitted` or `log_rewritten`."""
+    """`ok`, `key_not_admitted`, `log_rewritten` or `log_rolled_back`."""
     root: str
     """`none`, `founding` or `late`."""
     witnesses: list[WitnessStanding]

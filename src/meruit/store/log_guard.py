@@ -1,16 +1,18 @@
 """Follow the log from one transaction to the next: it must only grow, as the process that signs has seen it grow.
 
 The state of the log is a row, which a database writer can change with all leaves and hashes. So a process remembers the
-end of the log that it wrote or checked last. When it first writes, it begins with the newest signed checkpoint.
+end of the log that it wrote or checked last. When it first writes, it begins with the newest signed checkpoint, and the
+log must extend what the data folder knows.
 """
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from meruit.errors import LogRewritten, NoteError, RecordTampered, StoreError
+from meruit.errors import LogRewritten, LogRolledBack, NoteError, RecordTampered, StoreError
 from meruit.log.entries import Entry, read_entry
 from meruit.log.merkle import TILE_HEIGHT, Frontier, inclusion_proof, is_included, leaf_hash
 from meruit.log.note import open_checkpoint
+from meruit.store.checkpoint_file import CheckpointFile
 from meruit.store.database import fetch
 from meruit.store.key_admission import read_key_chain
 from meruit.store.log_tiles import Tiles
@@ -42,12 +44,19 @@ class LogGuard:
         self,
         origin: str,
         sequences: SequenceMemory,
+        file: CheckpointFile,
         when_keys_change: "Callable[[Connection | DriverConnection], None]" = lambda _: None,
     ) -> None:
         self._origin = origin
         self._sequences = sequences
         self._when_keys_change = when_keys_change
+        self._file = file
         self._known: Frontier | None = None
+
+    @property
+    def known(self) -> Frontier | None:
+        """The end of the log that this process wrote or checked last; None where it has written nothing yet."""
+        return self._known
 
     def follow(self, connection: "Connection | DriverConnection", state: "LogState") -> None:
         """Check that the log in the database extends what is known; raises LogRewritten.
@@ -56,9 +65,9 @@ class LogGuard:
         """
         if state.frontier == self._known:
             return
-        known = self._read_signed_frontier(connection) if self._known is None else self._known
+        known = self._read_first_frontier(connection, state) if self._known is None else self._known
         if state.frontier.size < known.size:
-            raise LogRewritten(f"it has {state.frontier.size:,} entries, and had {known.size:,}")
+            raise LogRolledBack(state.frontier.size, known.size)
         is_first, has_keys = self._known is None, False
         while known.size < state.frontier.size:
             first, last = known.size, min(known.size + PAGE, state.frontier.size)
@@ -81,16 +90,30 @@ class LogGuard:
         """Remember the end of the log that this process has made durable."""
         self._known = frontier
 
+    def _read_first_frontier(self, connection: "Connection | DriverConnection", state: "LogState") -> Frontier:
+        """What to begin with: the longer one of what the folder knows and what the database has signed."""
+        kept = self._file.read()
+        if kept is None:
+            return self._read_signed_frontier(connection)
+        if kept.origin != self._origin:
+            raise LogRewritten(
+                f"the database holds the log {self._origin!r}, and this data folder knows {kept.origin!r}"
+            )
+        if kept.size > state.frontier.size:
+            raise LogRolledBack(state.frontier.size, kept.size)
+        frontier = _read_stored_frontier(connection, kept.size)
+        if frontier.root() != kept.root:
+            raise LogRewritten(f"its first {kept.size:,} entries are not those that this data folder knows")
+        signed = self._read_signed_frontier(connection)
+        return signed if signed.size > frontier.size else frontier
+
     def _read_signed_frontier(self, connection: "Connection | DriverConnection") -> Frontier:
         """The log as its newest checkpoint signs it; raises LogRewritten where the leaves are others."""
         found = fetch(connection, _NEWEST)
         if not found:
             return Frontier(0, ())
         size, note = found[0]
-        try:
-            frontier = read_frontier(size, Tiles(connection))
-        except StoreError as problem:
-            raise LogRewritten(str(problem)) from None
+        frontier = _read_stored_frontier(connection, size)
         for key in read_key_chain(connection, self._origin).signers_until(size):
             try:
                 signed = open_checkpoint(note, key)
@@ -98,8 +121,16 @@ class LogGuard:
                 continue
             if (signed.origin, signed.size, signed.root) != (self._origin, size, frontier.root()):
                 raise LogRewritten(f"its first {size:,} entries are not those that were signed")
+            self._file.keep(size, note)
             return frontier
         raise LogRewritten(f"no key that it admits has signed its checkpoint of {size:,} entries")
+
+
+def _read_stored_frontier(connection: "Connection | DriverConnection", size: int) -> Frontier:
+    try:
+        return read_frontier(size, Tiles(connection))
+    except StoreError as problem:
+        raise LogRewritten(str(problem)) from None
 
 
 def read_frontier(size: int, tiles: Tiles) -> Frontier:

@@ -14,13 +14,14 @@ from meruit.errors import BalanceTooLarge, KeyNotAdmitted, LogRewritten, MeruitE
 from meruit.log.note import SigningKey
 from meruit.model.time import to_micros, to_rfc3339
 from meruit.store import tables
+from meruit.store.checkpoint_file import CheckpointFile
 from meruit.store.database import Database
 from meruit.store.key_admission import read_key_chain
 from meruit.store.log_guard import LogGuard
 from meruit.store.lru import LruCache
 from meruit.store.rows import RowKey
 from meruit.store.sequences import SequenceMemory
-from meruit.store.transaction import WriteMoment, WriteTransaction, read_state
+from meruit.store.transaction import WriteMoment, WriteTransaction, read_state, sign_frontier
 
 # Loaded when they are first needed: a command that records one outcome needs neither.
 if TYPE_CHECKING:
@@ -123,7 +124,9 @@ class Recorder:
         self._lasting = LruCache[RowKey, Any](MAX_REMEMBERED)
         self._listeners: list[Callable[[CommitNotice], None]] = []
         self.sequences = SequenceMemory()
-        self._guard = LogGuard(signer.name, self.sequences, self._check_own_key)
+        self._file = CheckpointFile(database.location)
+        self._is_end_kept = True
+        self._guard = LogGuard(signer.name, self.sequences, self._file, self._check_own_key)
         self._blocked: StoreError | None = None
         self._thread = threading.Thread(target=self._run, name="meruit-recorder", daemon=True)
         self._thread.start()
@@ -219,12 +222,13 @@ class Recorder:
                 while not self._waiting and not self._closing:
                     self._work.wait(IDLE_S)
                 if not self._waiting:
-                    return
+                    break
                 if not self._is_ready and not self._closing:
                     self._work.wait(LINGER_S)
                 group = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_GROUP))]
                 self._is_ready = len(self._waiting) > 0
             self._answer_callers(group, self._write_group(group))
+        self._keep_end()
 
     def _write_group(self, group: Sequence[_QueuedWrite]) -> list[Any]:
         """An answer, or an exception, for each of the group."""
@@ -245,11 +249,17 @@ class Recorder:
             state = read_state(connection)
             self._guard.follow(connection, state)
             moment = WriteMoment(to_micros(now), to_rfc3339(now))
-            writing = WriteTransaction(connection, state, moment, self._entropy, self._lasting, self.sequences)
+            writing = WriteTransaction(
+                connection, state, moment, self._entropy, self._lasting, self.sequences, self._signer
+            )
             _prefetch(group, writing)
             answers = [_run_write(one.write, writing) for one in group]
-            frontier = writing.flush(self._signer, sign_now=any(one.sign_now for one in group))
+            frontier = writing.flush(sign_now=any(one.sign_now for one in group))
         self._guard.advance(frontier)
+        # Only what is durable: else a crash would look like a log that was cut off.
+        if writing.note is not None:
+            self._file.keep(frontier.size, writing.note)
+        self._is_end_kept = writing.note is not None or (self._is_end_kept and frontier.size == state.frontier.size)
         writing.remember_sequences()
         self._blocked = None
         for key, value in writing.row_cache.lasting_values():
@@ -258,6 +268,12 @@ class Recorder:
         for listener in self._listeners:
             listener(done)
         return answers
+
+    def _keep_end(self) -> None:
+        """Let the folder know the entries that came after the last checkpoint too."""
+        known = self._guard.known
+        if known is not None and not self._is_end_kept and self.blocked_by is None:
+            self._file.keep(known.size, sign_frontier(self._signer, known))
 
     def _answer_callers(self, group: Sequence[_QueuedWrite], answers: Sequence[Any]) -> None:
         """Answer each caller; those of one event loop are woken together."""

@@ -162,6 +162,10 @@ class Store:
         if self._refusal is not None:
             raise self._refusal
 
+    def require_known_log(self) -> None:
+        """Raise LogRewritten unless the log extends what this process and its data folder know."""
+        self.recorder.write(lambda _: None)
+
     def key_chain(self) -> KeyChain:
         """The keys that the log admits."""
         with self.database.asking() as connection:

@@ -113,8 +113,12 @@ class WriteTransaction:
         entropy: Callable[[int], bytes],
         lasting: LruCache[RowKey, Any],
         sequences: SequenceMemory,
+        signer: SigningKey,
     ) -> None:
         self.now = now
+        self.signer = signer
+        self.note: str | None = None
+        """The checkpoint that was signed with this transaction."""
         self._entropy, self._drawn = entropy, 1
         self._moment, self._chances = _in_order(now.micros), list[str]()
         self.outcomes, self.events = state.outcomes, state.events
@@ -311,14 +315,14 @@ class WriteTransaction:
         rows = self._rows.get(table.name, [])[mark.rows.get(table.name, 0) :]
         return [dict(zip(COLUMNS[table.name], row, strict=True)) for row in rows]
 
-    def flush(self, signer: SigningKey, *, sign_now: bool = False) -> Frontier:
+    def flush(self, *, sign_now: bool = False) -> Frontier:
         """Write all that was gathered, the log's new state last."""
         for table, rows in self._rows.items():
             self._insert(table, rows)
         self._write_merges()
         self._write_blobs()
         self._write_changes()
-        return self._write_state(signer, sign_now=sign_now)
+        return self._write_state(sign_now=sign_now)
 
     def _insert(self, table: str, rows: list[tuple[Any, ...]], suffix: str = "") -> None:
         if self._connection.style == "sqlite" and len(rows) > MAX_ROWS:
@@ -379,15 +383,15 @@ class WriteTransaction:
             else:
                 self._connection.execute(statement, several if several != [{}] else None)
 
-    def _write_state(self, signer: SigningKey, *, sign_now: bool) -> Frontier:
+    def _write_state(self, *, sign_now: bool) -> Frontier:
         old, frontier = self._state.frontier, self._state.frontier.extend(self._hashes)
         self._write_tiles(old.size, frontier.size)
         checkpoint_at = self._state.checkpoint_at
         due = frontier.size > old.size and self.now.micros - checkpoint_at >= CHECKPOINT_EVERY_MICROS
         if due or sign_now:
             checkpoint_at = self.now.micros
-            note = signer.sign(Checkpoint(self._state.origin, frontier.size, frontier.root()).text())
-            self._insert("checkpoints", [(frontier.size, note, checkpoint_at)], " ON CONFLICT (size) DO NOTHING")
+            self.note = sign_frontier(self.signer, frontier)
+            self._insert("checkpoints", [(frontier.size, self.note, checkpoint_at)], " ON CONFLICT (size) DO NOTHING")
         if (frontier, self.outcomes, self.events, checkpoint_at) != (
             *(old, self._state.outcomes, self._state.events, self._state.checkpoint_at),
         ):
@@ -400,6 +404,11 @@ class WriteTransaction:
         for level, seq in new_full_tiles(old_size, new_size):
             # This transaction's own leaves and lower tiles are all written by now.
             self._insert("log_tiles", [(level, seq, tiles.tile_root(level, seq))])
+
+
+def sign_frontier(signer: SigningKey, frontier: Frontier) -> str:
+    """The checkpoint of a log that ends there."""
+    return signer.sign(Checkpoint(signer.name, frontier.size, frontier.root()).text())
 
 
 _CONTRACT_ENTRIES = Rows[int]("contract_entries")

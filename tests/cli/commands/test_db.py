@@ -223,3 +223,63 @@ def test_a_database_that_cannot_be_reached_is_told_without_a_password(
 def test_a_data_folder_that_is_a_file_is_refused(run: Run, write: Write) -> None:
     write("file", "")
     assert "file" in error_of(run, "db", "upgrade", "--data", "file")["message"]
+
+
+@pytest.fixture
+def restored(record: Callable[..., None]) -> Path:
+    """A data folder whose database was restored from a copy that lacks the second outcome."""
+    record()
+    with closing(sqlite3.connect(FILE)) as source, closing(sqlite3.connect("copy.db")) as copy:
+        source.backup(copy)
+    record()
+    for file in FILE.parent.glob(f"{FILE.name}*"):
+        file.unlink()
+    return Path("copy.db").rename(FILE)
+
+
+def test_a_restored_copy_is_written_to_after_it_was_accepted(restored: Path, run: Run) -> None:
+    recorded = ("verify", "c.yaml", "--output", "o.json", "--record")
+    for refused in (recorded, ("serve", "--port", "0")):
+        assert error_of(run, *refused)["code"] == "log_rolled_back"
+    assert "log_rolled_back" in run("doctor").stdout
+    assert run("audit", "check").returncode == 1
+    known = Path("meruit-data/last-checkpoint.txt").read_text().split("\n")[1]
+    accepted = json.loads(run("db", "accept-restored", "--json").stdout)
+    assert accepted["known"] == int(known) > accepted["entries"]
+    assert Path(accepted["set_aside"]).read_text().split("\n")[1] == known
+    assert run(*recorded).returncode == 0
+    assert run("audit", "check").returncode == 0
+    assert "nothing to accept" in run("db", "accept-restored").stdout
+
+
+def test_a_copy_that_contradicts_its_signatures_is_not_accepted(restored: Path, run: Run) -> None:
+    with closing(sqlite3.connect(restored)) as opened:
+        opened.execute("UPDATE checkpoints SET note = 'forged'")
+        opened.commit()
+    assert error_of(run, "db", "accept-restored")["code"] == "log_rewritten"
+    # What the folder knew still counts.
+    assert error_of(run, "db", "accept-restored")["code"] == "log_rewritten"
+    assert Path("meruit-data/last-checkpoint.txt").exists()
+
+
+def test_nothing_is_accepted_where_the_folder_knows_nothing(record: Callable[..., None], run: Run) -> None:
+    record()
+    Path("meruit-data/last-checkpoint.txt").unlink()
+    with closing(sqlite3.connect(FILE)) as opened:
+        opened.execute("UPDATE checkpoints SET note = 'forged'")
+        opened.commit()
+    assert error_of(run, "db", "accept-restored")["code"] == "log_rewritten"
+
+
+def test_a_copy_older_than_the_key_of_the_folder_is_accepted(record: Callable[..., None], run: Run) -> None:
+    record()
+    with closing(sqlite3.connect(FILE)) as source, closing(sqlite3.connect("copy.db")) as copy:
+        source.backup(copy)
+    record()
+    assert run("audit", "rotate").returncode == 0
+    for file in FILE.parent.glob(f"{FILE.name}*"):
+        file.unlink()
+    Path("copy.db").rename(FILE)
+    done = run("db", "accept-restored")
+    assert (done.returncode, "accepted" in done.stdout) == (0, True)
+    assert error_of(run, "audit", "checkpoint")["code"] == "key_not_admitted"

@@ -8,6 +8,7 @@ from meruit.cli.terminal import ExitCode, json_option, note, print_json, say, st
 
 if TYPE_CHECKING:
     from meruit.store.migrate import DatabaseStatus
+    from meruit.store.store import Store
 
 
 @click.group()
@@ -109,3 +110,63 @@ def replace_key(*, root: str, data: str | None, database_url: str | None, as_jso
         note("earlier signatures keep the old key; the new key signs from now on")
         say(store.signer.vkey)
     return ExitCode.PASSED
+
+
+@db.command(name="accept-restored")
+@store_options
+@json_option
+def accept_restored(*, data: str | None, database_url: str | None, as_json: bool) -> int:
+    """Go on with a database that was restored from an older copy.
+
+    The data folder knows how long the audit log was, and refuses to write to a shorter one. This command makes it begin
+    again with the newest signed checkpoint of the database. What it knew is kept in a file, as evidence. Readers who
+    follow the log and witnesses report that it was rolled back: tell them why.
+    """
+    import msgspec
+
+    from meruit.app import open_store
+    from meruit.config import location_of
+    from meruit.errors import KeyNotAdmitted, LogRewritten, MeruitError
+    from meruit.store.checkpoint_file import CheckpointFile
+
+    location = location_of(data, database_url)
+    file = CheckpointFile(location)
+    kept, aside = file.read(), None
+    try:
+        entries = _read_known_size(open_store(location))
+    except LogRewritten:
+        if kept is None:
+            raise
+        aside = file.set_aside()
+        try:
+            entries = _read_known_size(open_store(location))
+        except KeyNotAdmitted as problem:
+            # The copy is older than the admission of this folder's key.
+            entries = None
+            note(str(problem))
+        except MeruitError:
+            # What the signatures of the copy itself contradict is not accepted.
+            aside.replace(file.path)
+            raise
+    known = 0 if kept is None else kept.size
+    if as_json:
+        found = {"known": known, "entries": entries, "set_aside": None if aside is None else str(aside)}
+        print_json(msgspec.json.encode(found))
+    elif aside is None:
+        say(f"nothing to accept: the log extends the {known:,} entries that this data folder knows")
+    else:
+        say("accepted" if entries is None else f"accepted: the log goes on after {entries:,} entries")
+        note(f"what this data folder knew, {known:,} entries, is kept in {aside}")
+    return ExitCode.PASSED
+
+
+def _read_known_size(store: "Store") -> int:
+    """Check the log of a store, and close it; how many entries it has. Raises LogRewritten."""
+    from meruit.store.log import log_size
+
+    try:
+        store.require_known_log()
+        with store.database.reading() as connection:
+            return log_size(connection)
+    finally:
+        store.close()

@@ -1,5 +1,6 @@
 """`meruit doctor`: test the sandbox on this machine, and say how the audit log stands."""
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -68,10 +69,13 @@ def _describe_log(settings: "Settings", data: str | None, database_url: str | No
     """The state of the log; None without a store."""
     from meruit.audit.standing import describe_log
     from meruit.cli.shared.open_store import open_records
-    from meruit.errors import StoreError
+    from meruit.errors import KeyNotAdmitted, LogRewritten, StoreError
 
     try:
         with open_records(data, database_url) as store:
+            # What forbids writing is part of what is shown.
+            with suppress(KeyNotAdmitted, LogRewritten):
+                store.require_known_log()
             return describe_log(store, settings.audit.known_witnesses)
     except StoreError:
         if data is not None or database_url is not None:

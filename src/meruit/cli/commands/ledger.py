@@ -245,21 +245,23 @@ def check(*, tenant: str | None, data: str | None, database_url: str | None, as_
     """
     import msgspec
 
-    from meruit.audit.check import check_log
+    from meruit.audit.check import begin_check, check_log
     from meruit.cli.views.contract import describe_violations
     from meruit.contracts.invariants import find_violations
     from meruit.contracts.records import books, tenants
 
     found: dict[str, list[str]] = {}
     contracts = 0
-    with open_records(data, database_url) as store, store.database.reading() as connection:
-        for one in tenants(connection) if tenant is None else [tenant]:
-            ledger_books = books(connection, one)
-            contracts += len(ledger_books.contracts)
-            found[one] = find_violations(ledger_books)
-        # Books that agree with a log prove nothing if the log was rewritten with them.
-        problems = check_log(connection, store.blobs).problems
-        found["audit log"] = [f"{one.code} {one.where}: {one.message}" for one in problems]
+    with open_records(data, database_url) as store:
+        check = begin_check(store)
+        with store.database.reading() as connection:
+            for one in tenants(connection) if tenant is None else [tenant]:
+                ledger_books = books(connection, one)
+                contracts += len(ledger_books.contracts)
+                found[one] = find_violations(ledger_books)
+            # Books that agree with a log prove nothing if the log was rewritten with them.
+            problems = check_log(connection, check).problems
+            found["audit log"] = [f"{one.code} {one.where}: {one.message}" for one in problems]
     violations = [(one, what) for one, several in found.items() for what in several]
     if as_json:
         listed = [{"tenant": one, "what": what} for one, what in violations]

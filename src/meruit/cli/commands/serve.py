@@ -244,6 +244,7 @@ def _serve_as_worker(
     store = open_store(location)
     try:
         store.require_admitted()
+        store.require_known_log()
         _serve_requests(
             options,
             settings,
@@ -264,6 +265,7 @@ def _check_store(store: "Store", host: str, roster: "AgentRoster | None") -> boo
     from meruit.store import keys
 
     store.require_admitted()
+    store.require_known_log()
     _check_no_other_worker(store, roster)
     with store.database.reading() as connection:
         has_keys = keys.any_exists(connection)
