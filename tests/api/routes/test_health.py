@@ -27,10 +27,8 @@ from meruit.model.access import Role
 from meruit.model.kinds import Tier
 from meruit.sandbox.selftest import Examination
 from meruit.store import tables
-from meruit.store.blobs import BlobStore
 from meruit.store.key_admission import insert_key
 from meruit.store.location import Location
-from meruit.store.sequences import SequenceMemory
 from meruit.store.store import Store
 from meruit.store.transaction import WriteTransaction
 
@@ -225,9 +223,13 @@ def test_a_check_begins_again_until_the_service_ends(deploy: Deploy, monkeypatch
 class BrokenCheck(StoreCheck):
     """Its slices fail in turn."""
 
-    def __init__(self, blobs: BlobStore, sequences: SequenceMemory, problems: list[StoreError]) -> None:
-        super().__init__(blobs, sequences)
-        self._failures = problems
+    _failures: list[StoreError]
+
+    @classmethod
+    def of(cls, store: Store, problems: list[StoreError]) -> "BrokenCheck":
+        made = cls(store.blobs)
+        made._failures = problems
+        return made
 
     def check_slice(self, connection: Connection) -> bool:
         if self._failures:
@@ -237,7 +239,7 @@ class BrokenCheck(StoreCheck):
 
 def test_a_check_that_fails_says_so(deploy: Deploy, monkeypatch: pytest.MonkeyPatch) -> None:
     store = deploy().service.store
-    monkeypatch.setattr(integrity, "StoreCheck", partial(BrokenCheck, problems=[StoreError("it is gone")]))
+    monkeypatch.setattr(integrity, "begin_check", partial(BrokenCheck.of, problems=[StoreError("it is gone")]))
     found, instruments = StoreIntegrity(), Instruments()
     monkeypatch.setattr(integrity, "PAUSE_S", 0.0)
     asyncio.run(integrity._check_once(store, found, instruments, asyncio.Event()))
@@ -247,7 +249,7 @@ def test_a_check_that_fails_says_so(deploy: Deploy, monkeypatch: pytest.MonkeyPa
 def test_a_slice_that_could_not_be_read_is_read_again(deploy: Deploy, monkeypatch: pytest.MonkeyPatch) -> None:
     store = deploy().service.store
     problems: list[StoreError] = [StoreUnavailable("busy"), StoreUnavailable("busy")]
-    monkeypatch.setattr(integrity, "StoreCheck", partial(BrokenCheck, problems=problems))
+    monkeypatch.setattr(integrity, "begin_check", partial(BrokenCheck.of, problems=problems))
     monkeypatch.setattr(integrity, "RETRY_S", 0.0)
     found, _ = examined(store, monkeypatch)
     assert (found.state, problems) == (IntegrityState.SOUND, [])
