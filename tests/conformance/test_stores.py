@@ -972,7 +972,7 @@ def issued(store: Store, role: Role = Role.OPERATOR, agent: str | None = None, *
 
 def admitted(store: Store, presented: str, now: datetime | None = None) -> Caller | None:
     with store.database.reading() as connection:
-        return keys.caller(connection, presented, now or datetime.now(UTC))
+        return keys.caller(connection, presented, now or datetime.now(UTC), store.trusted)
 
 
 def test_a_key_lets_its_caller_in(store: Store) -> None:

@@ -144,11 +144,11 @@ class Authenticator:
 
     def _find_by_session(self, token: str) -> Caller | None:
         with self._store.database.reading() as connection:
-            return sessions.caller(connection, token, self._store.surroundings.clock())
+            return sessions.caller(connection, token, self._store.surroundings.clock(), self._store.trusted)
 
     def _find_caller(self, presented: str) -> Caller | None:
         with self._store.database.reading() as connection:
-            return keys.caller(connection, presented, self._store.surroundings.clock())
+            return keys.caller(connection, presented, self._store.surroundings.clock(), self._store.trusted)
 
     async def _identify_without_key(self, connection: KnownConnection) -> Caller:
         """Serve requests from this machine while no key exists, except those of web pages and proxies."""
@@ -173,8 +173,7 @@ class Authenticator:
         return not self._locked
 
     def _has_keys(self) -> bool:
-        with self._store.database.reading() as connection:
-            return keys.any_exists(connection)
+        return keys.are_required(self._store)
 
 
 HOST = re.compile(r"(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?")

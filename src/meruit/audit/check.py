@@ -30,7 +30,7 @@ from meruit.log.entries import (
 )
 from meruit.log.key_chain import KeyChain
 from meruit.log.merkle import TILE_HEIGHT, Frontier, leaf_hash, node_hash
-from meruit.log.note import Checkpoint, open_checkpoint
+from meruit.log.note import Checkpoint, open_checkpoint, strict_base64
 from meruit.model.record import Record
 from meruit.store import tables
 from meruit.store.blobs import BlobStore
@@ -291,6 +291,20 @@ class _LogReader:
             why = self._chain.admit(row.seq, entry)
             if why:
                 self.add("key", where, f"{why}: remove nothing, and ask who wrote to the database")
+        if isinstance(entry, ApiKeyEntry):
+            self._check_api_key(entry, where)
+
+    def _check_api_key(self, entry: ApiKeyEntry, where: str) -> None:
+        """An API key is signed by a key in force, and its row is never deleted."""
+        content = entry.signed_content(self._state.origin)
+        try:
+            signature = strict_base64(entry.signature)
+        except ValueError:
+            signature = b""
+        if not any(key.verify(content, signature) for key in self._chain.in_force):
+            self.add("key", where, f"no key that the log admits has signed the API key {entry.key}")
+        if self.connection.execute(select(tables.keys.c.id).where(tables.keys.c.id == entry.key)).first() is None:
+            self.add("row", f"{tables.keys.name} {entry.key}", "the row is gone")
 
     def _grow_tiles(self, hash_: bytes) -> None:
         level = 0

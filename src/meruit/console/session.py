@@ -76,7 +76,7 @@ async def sign_in(request: PageRequest) -> Response[bytes]:
         caller = await service.authenticator.identify_by_key(await read_field(request, "key", MAX_KEY), request)
     except ApiProblem as refused:
         return request.show("sign-in.html", status=refused.status, to=to, problem=refused.detail)
-    session = await service.store.recorder.record(NewSession(caller.key_id, service.store.surroundings.entropy))
+    session = await service.store.recorder.record(NewSession(caller, service.store.surroundings.entropy))
     return _with_cookie(request, request.go_to(to), session.token, int(LASTS.total_seconds()))
 
 

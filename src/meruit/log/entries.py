@@ -54,11 +54,18 @@ class ApiKeyEntry(_LogEntry, frozen=True, tag="api_key"):
     """Empty where the role is not that of an agent."""
     digest: str
     """Of the whole record of the key, with the hash of its secret."""
+    signature: str
+    """By the key that signs the log, in base64: who writes to the database alone cannot make an API key."""
 
     @property
     def sequence(self) -> str:
         """The name under which the log numbers the entries on this key."""
         return api_key_sequence(self.key)
+
+    def signed_content(self, origin: str) -> bytes:
+        """What the signature is about."""
+        facts = ["api key", origin, self.tenant, self.key, self.number, self.role, self.agent, self.digest]
+        return msgspec.json.encode(facts)
 
 
 class ApiKeyRevocationEntry(_LogEntry, frozen=True, tag="api_key_revocation"):

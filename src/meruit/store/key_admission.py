@@ -1,5 +1,6 @@
 """The keys that may sign the log, as the database keeps them."""
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -23,14 +24,22 @@ _KEYS = (
 def read_key_chain(connection: "Connection | DriverConnection", origin: str) -> KeyChain:
     """The chain of keys from the entries of the log; an entry that does not follow from it admits nothing."""
     chain = KeyChain(origin)
-    for seq, body in fetch(connection, _KEYS):
-        try:
-            entry = read_entry(bytes(body))
-        except msgspec.DecodeError:
-            continue
+    for seq, body in fetch_key_leaves(connection):
+        add_key(chain, seq, body)
+    return chain
+
+
+def fetch_key_leaves(connection: "Connection | DriverConnection") -> list[tuple[int, bytes]]:
+    """The entries about keys, as they stand in the log."""
+    return [(int(seq), bytes(body)) for seq, body in fetch(connection, _KEYS)]
+
+
+def add_key(chain: KeyChain, seq: int, body: bytes) -> None:
+    """Follow one entry about a key; nothing for one that cannot be read or is not admitted."""
+    with suppress(msgspec.DecodeError):
+        entry = read_entry(body)
         if isinstance(entry, KeyEntry):
             chain.admit(seq, entry)
-    return chain
 
 
 def insert_key(writing: WriteTransaction, entry: KeyEntry) -> None:

@@ -2,17 +2,19 @@
 
 import hmac
 import re
-from base64 import urlsafe_b64encode
+from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from sqlalchemy import Connection, select, update
 
 from meruit.errors import MeruitError, NotFound
 from meruit.log.entries import ApiKeyEntry, ApiKeyRevocationEntry, api_key_sequence, read_entry
+from meruit.log.note import strict_base64
 from meruit.model.access import TENANT, Caller, Role
 from meruit.model.events import EventType
 from meruit.model.record import Record
@@ -20,8 +22,12 @@ from meruit.model.time import from_micros, to_micros
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE
 from meruit.store.rows import RowMarks
+from meruit.store.signed_rows import TrustedSigners
 from meruit.store.sorting import ListOrder, SortedPage, SortKey, read_sorted
 from meruit.store.transaction import WriteTransaction
+
+if TYPE_CHECKING:
+    from meruit.store.store import Store
 
 SECRET_BYTES = 32
 _ID_BYTES = 6
@@ -103,8 +109,10 @@ def _log_key(writing: WriteTransaction, new: NewKey, key_id: str, secret: str) -
         role=new.role.value,
         agent=new.agent_id or "",
         digest=_digest_record(record),
+        signature="",
     )
-    writing.append(entry, new.tenant, name, 1)
+    signature = writing.signer.sign_bytes(entry.signed_content(writing.signer.name))
+    writing.append(msgspec.structs.replace(entry, signature=b64encode(signature).decode()), new.tenant, name, 1)
 
 
 # Any: columns of several types.
@@ -168,7 +176,7 @@ def _emit_key_event(writing: WriteTransaction, tenant: str, kind: EventType, key
     writing.emit(tenant, kind, f"key/{key_id}", f"{key_id}:{kind}", {"key_id": key_id, "role": role})
 
 
-def caller(connection: Connection, presented: str, now: datetime) -> Caller | None:
+def caller(connection: Connection, presented: str, now: datetime, trusted: TrustedSigners) -> Caller | None:
     """Whose key it is; None for anything that is not a valid key."""
     parts = _WRITTEN.fullmatch(presented)
     if parts is None:
@@ -181,27 +189,57 @@ def caller(connection: Connection, presented: str, now: datetime) -> Caller | No
         return None
     if row.expires_at is not None and to_micros(now) >= row.expires_at:
         return None
-    if not is_logged_key(connection, row):
+    if not is_logged_key(connection, row, trusted):
         return None
     return Caller(row.tenant, Role(row.role), row.id, row.agent_id)
 
 
 # Any: a row of SQLAlchemy.
-def is_logged_key(connection: Connection, row: Any) -> bool:
-    """Whether the audit log has the key as its row is; a row that a database writer adds or changes opens nothing."""
-    leaves = tables.log_leaves
-    query = select(leaves.c.body).where(leaves.c.tenant == row.tenant, leaves.c.contract_id == api_key_sequence(row.id))
-    bodies = connection.execute(query.order_by(leaves.c.contract_seq)).scalars()
+def is_logged_key(connection: Connection, row: Any, trusted: TrustedSigners) -> bool:
+    """Whether the audit log has the key as its row is, signed; what a database writer adds or changes opens nothing."""
+    leaves, name = tables.log_leaves, api_key_sequence(row.id)
+    query = select(leaves.c.seq, leaves.c.body).where(leaves.c.tenant == row.tenant, leaves.c.contract_id == name)
+    found = connection.execute(query.order_by(leaves.c.contract_seq)).all()
     try:
-        entries = [read_entry(bytes(body)) for body in bodies]
+        entries = [read_entry(bytes(one.body)) for one in found]
     except msgspec.DecodeError:
         return False
-    return not any(differing_key_fields(row, entries))
+    # A revocation may be hidden whose entry this process has seen.
+    if any(differing_key_fields(row, entries)) or len(entries) < trusted.sequences.newest(row.tenant, name):
+        return False
+    made = entries[0]
+    return isinstance(made, ApiKeyEntry) and is_signed_key(connection, made, found[0].seq, trusted)
+
+
+def is_signed_key(connection: Connection, made: ApiKeyEntry, seq: int, trusted: TrustedSigners) -> bool:
+    """Whether a signing key of the log has signed an API key."""
+    with suppress(ValueError):
+        signature = strict_base64(made.signature)
+        return trusted.have_signed(connection, made.signed_content(trusted.origin), signature, at=seq)
+    return False
 
 
 def any_exists(connection: Connection) -> bool:
-    """Whether a key was ever made; from then on every request needs one."""
+    """Whether a key was ever made."""
     return connection.execute(select(tables.keys.c.id).limit(1)).first() is not None
+
+
+KEYS_EXIST = "api-keys-exist"
+"""A file of the data folder: deleting all rows of keys must not open the service again."""
+
+
+def are_required(store: "Store") -> bool:
+    """Whether every request needs a key: from the first key on, as the database or the data folder knows."""
+    marker = store.database.location.folder / KEYS_EXIST
+    if marker.exists():
+        return True
+    with store.database.reading() as connection:
+        found = any_exists(connection)
+    if found:
+        # A folder that cannot be written to learns it the next time.
+        with suppress(OSError):
+            marker.touch()
+    return found
 
 
 def page(

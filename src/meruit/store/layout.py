@@ -460,6 +460,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         "key_id",
         "created_at",
         "expires_at",
+        "signature",
     ),
     "settlements": (
         "tenant",

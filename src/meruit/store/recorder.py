@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import msgspec
 
 from meruit.errors import BalanceTooLarge, KeyNotAdmitted, LogRewritten, MeruitError, StoreError, StoreUnavailable
+from meruit.log.merkle import Frontier
 from meruit.log.note import SigningKey
 from meruit.model.time import to_micros, to_rfc3339
 from meruit.store import tables
@@ -143,6 +144,11 @@ class Recorder:
     def refuse_writes(self, refusal: MeruitError | None) -> None:
         """Raise this for every write from now on; None ends that."""
         self._refusal = refusal
+
+    @property
+    def known_log(self) -> Frontier | None:
+        """The end of the log that this process wrote or checked last; None where it has written nothing yet."""
+        return self._guard.known
 
     @property
     def blocked_by(self) -> MeruitError | None:

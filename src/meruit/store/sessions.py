@@ -1,4 +1,7 @@
-"""Sessions of browsers that signed in with a key: short, revocable, kept as hashes."""
+"""Sessions of browsers that signed in with a key: short, revocable, kept as hashes, signed.
+
+A row opens a session only if a signing key of the log has signed it: writing to the database is not enough.
+"""
 
 import re
 from base64 import urlsafe_b64encode
@@ -13,6 +16,7 @@ from meruit.model.access import Caller, Role
 from meruit.model.time import from_micros, to_micros
 from meruit.store import tables
 from meruit.store.keys import is_logged_key
+from meruit.store.signed_rows import TrustedSigners, signed_content
 from meruit.store.transaction import WriteTransaction
 
 LASTS = timedelta(hours=8)
@@ -30,20 +34,23 @@ class IssuedSession(msgspec.Struct, frozen=True):
 class NewSession(msgspec.Struct, frozen=True):
     """A session to begin for the owner of a key; sessions that ended are removed."""
 
-    key_id: str
+    caller: Caller
     entropy: Callable[[int], bytes]
 
     def __call__(self, writing: WriteTransaction) -> IssuedSession:
         """Keep its hash, answer its token."""
         token = urlsafe_b64encode(self.entropy(TOKEN_BYTES)).rstrip(b"=").decode()
-        ends = writing.now.micros + LASTS // timedelta(microseconds=1)
+        name, begins = _hash_token(token), writing.now.micros
+        ends = begins + LASTS // timedelta(microseconds=1)
         writing.change(delete(tables.sessions).where(tables.sessions.c.expires_at <= writing.now.micros))
+        content = _signed_content(writing.signer.name, name, self.caller, begins, ends)
         writing.insert(
             tables.sessions,
-            token_hash=_hash_token(token),
-            key_id=self.key_id,
-            created_at=writing.now.micros,
+            token_hash=name,
+            key_id=self.caller.key_id,
+            created_at=begins,
             expires_at=ends,
+            signature=writing.signer.sign_bytes(content),
         )
         return IssuedSession(token, from_micros(ends))
 
@@ -58,23 +65,31 @@ class EndSession(msgspec.Struct, frozen=True):
         writing.change(delete(tables.sessions).where(tables.sessions.c.token_hash == _hash_token(self.token)))
 
 
-def caller(connection: Connection, token: str, now: datetime) -> Caller | None:
+def caller(connection: Connection, token: str, now: datetime, trusted: TrustedSigners) -> Caller | None:
     """Whose session it is; None where it or its key has ended."""
     if not _WRITTEN.fullmatch(token):
         return None
-    keys, sessions = tables.keys, tables.sessions
+    keys, sessions, name = tables.keys, tables.sessions, _hash_token(token)
+    begins, ends = sessions.c.created_at.label("session_begins"), sessions.c.expires_at.label("session_ends")
     row = connection.execute(
-        select(keys, sessions.c.expires_at.label("session_ends"))
+        select(keys, begins, ends, sessions.c.signature)
         .join(sessions, sessions.c.key_id == keys.c.id)
-        .where(sessions.c.token_hash == _hash_token(token))
+        .where(sessions.c.token_hash == name)
     ).first()
     if row is None or row.revoked_at is not None:
         return None
     if to_micros(now) >= min(row.session_ends, row.session_ends if row.expires_at is None else row.expires_at):
         return None
-    if not is_logged_key(connection, row):
+    found = Caller(row.tenant, Role(row.role), row.id, row.agent_id)
+    content = _signed_content(trusted.origin, name, found, row.session_begins, row.session_ends)
+    if not trusted.have_signed(connection, content, bytes(row.signature)):
         return None
-    return Caller(row.tenant, Role(row.role), row.id, row.agent_id)
+    return found if is_logged_key(connection, row, trusted) else None
+
+
+def _signed_content(origin: str, name: bytes, caller: Caller, begins: int, ends: int) -> bytes:
+    whose = (caller.key_id, caller.tenant, caller.role.value, caller.agent_id)
+    return signed_content("session", origin, name.hex(), *whose, begins, ends)
 
 
 def _hash_token(token: str) -> bytes:

@@ -22,6 +22,7 @@ from meruit.store.key_admission import insert_key, read_key_chain
 from meruit.store.location import KEY_FILE, Location
 from meruit.store.migrate import open_database
 from meruit.store.recorder import Recorder
+from meruit.store.signed_rows import TrustedSigners
 from meruit.store.transaction import WriteTransaction, id_of
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ class Store:
         self._chain: tuple[int, KeyChain] | None = None
         """The keys, and how many entries about them there were."""
         self.recorder = Recorder(database, signer, clock=surroundings.clock, entropy=surroundings.entropy)
+        self.trusted = TrustedSigners(signer, lambda: self.recorder.known_log, self.recorder.sequences)
 
     @classmethod
     def open(

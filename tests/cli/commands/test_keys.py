@@ -49,8 +49,8 @@ def listed(run: Run, *arguments: str) -> list[dict[str, Any]]:
 
 
 def let_in(secret: str, location: Location = USUAL, now: datetime | None = None) -> Caller | None:
-    with closing(connect(location)) as database, database.reading() as connection:
-        return keys.caller(connection, secret, now or datetime.now(UTC))
+    with closing(Store.open(location)) as store, store.database.reading() as connection:
+        return keys.caller(connection, secret, now or datetime.now(UTC), store.trusted)
 
 
 def events(location: Location = USUAL) -> list[str]:

@@ -267,8 +267,7 @@ def _check_store(store: "Store", host: str, roster: "AgentRoster | None") -> boo
     store.require_admitted()
     store.require_known_log()
     _check_no_other_worker(store, roster)
-    with store.database.reading() as connection:
-        has_keys = keys.any_exists(connection)
+    has_keys = keys.are_required(store)
     if not has_keys and not is_loopback(host):
         raise MeruitError(
             f"other machines can reach {host}, but no API key exists; run `meruit keys create NAME --role admin` first"

@@ -147,6 +147,7 @@ CREATE TABLE sessions (
 	key_id VARCHAR(40) NOT NULL, 
 	created_at BIGINT NOT NULL, 
 	expires_at BIGINT NOT NULL, 
+	signature BLOB NOT NULL, 
 	PRIMARY KEY (token_hash)
 );
 CREATE INDEX sessions_by_end ON sessions (expires_at);

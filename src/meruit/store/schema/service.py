@@ -47,9 +47,10 @@ sessions = Table(
     Column("key_id", String(40), nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("expires_at", BigInteger, nullable=False),
+    Column("signature", LargeBinary, nullable=False),
     Index("sessions_by_end", "expires_at"),
 )
-"""Browsers that signed in with a key. A session lasts no longer than its key."""
+"""Browsers that signed in with a key. A session lasts no longer than its key; a row without our signature is none."""
 
 idempotency = Table(
     "idempotency",

@@ -189,6 +189,7 @@ def _create_service() -> None:
         sa.Column("key_id", sa.String(length=40), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("expires_at", sa.BigInteger(), nullable=False),
+        sa.Column("signature", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint("token_hash"),
     )
     op.create_index("sessions_by_end", "sessions", ["expires_at"], unique=False)
