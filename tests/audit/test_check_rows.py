@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from pydantic import BaseModel
 from sqlalchemy import delete, insert, select, update
@@ -26,6 +27,7 @@ from meruit.store import tables
 from meruit.store.blobs import INLINE_BYTES
 from meruit.store.location import Location
 from meruit.store.store import Store
+from meruit.usage.progress import FOLD_FROM
 from meruit.verify.engine import VerificationEngine
 
 TENANT = "acme"
@@ -142,6 +144,11 @@ def flipped(store: Store, table: Any, column: str) -> Any:
         *((tables.usage_account_totals, one, "usage_account_totals") for one in ("runs", "tokens", "unattributed")),
         *((tables.evaluation_segments, one, "evaluation_segments") for one in ("address", "cases")),
         *((tables.evaluation_cases, one, "evaluation_segments") for one in ("verdict", "success", "outcome_id")),
+        *(
+            (tables.evaluation_cases, one, "evaluation_segments")
+            for one in ("score", "statuses", "faults", "latency_ms")
+        ),
+        *((tables.evaluation_figures, one, "evaluation_figures") for one in ("content", "cases", "rate")),
         *((tables.reviews, one, "reviews") for one in ("terms", "cases", "evaluation_id")),
         *((tables.review_draws, one, "reviews") for one in ("probability", "stratum", "kind")),
         *((tables.review_labels, one, "review_labels") for one in ("choice", "salt", "recorded_by")),
@@ -161,7 +168,62 @@ def test_one_changed_byte_is_named(filled: Store, table: Any, column: str, named
     else:
         statement = flipped(filled, table, column)
     found = places(filled, statement)
-    assert ("blob" if named == "blobs" else "row", named) in found
+    assert ({"blobs": "blob", "evaluation_figures": "derived"}.get(named, "row"), named) in found
+
+
+def test_figures_that_were_changed_with_their_signature_are_named(filled: Store) -> None:
+    """The signature of other figures, of the same evaluation, does not help."""
+    figures, cases = tables.evaluation_figures, tables.evaluation_cases
+    with filled.database.reading() as connection:
+        content = bytes(connection.execute(select(figures.c.content)).scalar_one())
+    better = msgspec.json.decode(content)
+    better["summary"]["overall"]["cases"] += 1
+    changed = update(figures).values(content=msgspec.json.encode(better))
+    assert places(filled, changed) == {("derived", "evaluation_figures")}
+    # Costs of cases are not in the log; the figures that were kept are.
+    assert places(filled, update(cases).values(cost_micros=1)) == {("derived", "evaluation_figures")}
+    assert places(filled, update(figures).values(cost_micros=1)) == {("derived", "evaluation_figures")}
+
+
+# Any: JSON of several shapes.
+def progress_changed(store: Store, **changed: Any) -> Any:
+    """A statement that changes fields of the progress of a run."""
+    with store.database.reading() as connection:
+        kept = connection.execute(select(tables.usage_runs.c.progress)).scalars().all()
+    (progress,) = [msgspec.json.decode(one) for one in kept if one is not None]
+    assert changed.keys() <= progress.keys()
+    encoded = msgspec.json.encode(progress | changed)
+    return update(tables.usage_runs).where(tables.usage_runs.c.progress.is_not(None)).values(progress=encoded)
+
+
+@pytest.fixture(scope="module")
+def observed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """A run that was observed so often that its progress is kept."""
+    store = Store.open(Location(tmp_path_factory.mktemp("observed")))
+    place = Place(store, TENANT)
+    place.write(place.record())
+    place.looked(*(attempt(10 + 70 * number) for number in range(FOLD_FROM + 2)))
+    yield store
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"early": 900},
+        {"count": 3},
+        {"latest_at": "2020-01-01T00:00:00Z"},
+        {"fold": {}},
+        {"give_up_h": 1},
+        {"times": {}},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_a_changed_progress_is_named(observed: Store, changed: dict[str, Any]) -> None:
+    assert check_store(observed).problems == []
+    assert places(observed, progress_changed(observed, **changed)) == {("row", "usage_runs")}
+    # What is not kept is read again from the observations.
+    assert places(observed, update(tables.usage_runs).values(progress=None)) == set()
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ class LogProblem(Record, frozen=True):
     """One contradiction between the store and its log."""
 
     code: str
-    """`leaf`, `key`, `tile`, `root`, `checkpoint`, `row`, `blob` or `ledger`."""
+    """`leaf`, `key`, `tile`, `root`, `checkpoint`, `row`, `derived` or `blob`."""
     where: str
     """The position in the log, or the row."""
     message: str

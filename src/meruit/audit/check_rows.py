@@ -12,7 +12,9 @@ from meruit.contracts.logged import LoggedContract, differing_fields, is_logged_
 from meruit.contracts.postings import Parties, Posting
 from meruit.contracts.records import contract_from
 from meruit.contracts.replay import transfer_from_entry
-from meruit.errors import StoreError
+from meruit.errors import MeruitError
+from meruit.evaluations.case_judge import CaseVerdict, latency_of
+from meruit.evaluations.reader import differing_figures
 from meruit.evaluations.segment import CaseContent, entries_of, unpack
 from meruit.gate.records import commitment_content
 from meruit.log.commitment import commitment_to, matches, matches_digest
@@ -44,17 +46,22 @@ from meruit.log.entries import (
 from meruit.log.segment import VersionEntry, segment_root, version_bytes
 from meruit.model.contract import parse_stored_work
 from meruit.model.usage import UsageCode
+from meruit.model.verdict import VerificationResult
 from meruit.outcomes.records import result_from
 from meruit.outcomes.segment import open_versions
 from meruit.review.label import ReviewTerms, draws_digest, label_content
 from meruit.store import tables
 from meruit.store.blobs import BlobStore
 from meruit.store.keys import differing_key_fields
-from meruit.usage.logged import RecordedUsage, find_usage_difference
+from meruit.usage.logged import RecordedUsage, find_usage_difference, has_progress_of
 from meruit.usage.records import MAX_TOTAL_TOKENS, contract_of
 
 PAGE = 512
 """Rows of one slice."""
+SEGMENT_PAGE = 16
+"""The same for segments, which have up to 512 cases each."""
+DERIVED = "derived"
+"""The code for kept figures that do not follow from the records that they are made from."""
 Problem = tuple[str, str, str]
 """Code, place and message."""
 
@@ -89,6 +96,8 @@ class RowCheck:
     code: str = "row"
     rows_of: Callable[[Any], int] = lambda _entry: 1
     """How many rows an entry of these kinds has."""
+    page: int = PAGE
+    """How many rows are compared in one slice."""
 
     def count_rows(self, entry: Entry | None) -> int:
         """How many rows of this table an entry has."""
@@ -104,10 +113,13 @@ class RowCheck:
                 return (self.code, where, f"leaf {getattr(row, self.leaf)} does not commit to it")
         try:
             differ = [*self.compare(reading, row, entry)]
-        except (StoreError, msgspec.DecodeError, ValueError) as problem:
+        # A changed row may name anything: a verdict that there is not, or an evaluation that is gone.
+        except (MeruitError, msgspec.DecodeError, ValueError, LookupError) as problem:
             return (self.code, where, f"it cannot be read: {problem}")
         if not differ:
             return None
+        if self.code == DERIVED:
+            return (self.code, where, f"not what its records add up to: {', '.join(differ)}")
         by = "the log" if self.leaf is None else f"leaf {getattr(row, self.leaf)}"
         return (self.code, where, f"not what {by} commits to: {', '.join(differ)}")
 
@@ -133,12 +145,12 @@ class RowScan:
             query = select(table, leaves.c.body.label("leaf_body")).outerjoin(leaves, leaves.c.seq == leaf)
         if self._after is not None:
             query = query.where(tuple_(*keys) > tuple_(*self._after))
-        rows = connection.execute(query.order_by(*keys).limit(PAGE)).all()
+        rows = connection.execute(query.order_by(*keys).limit(self.check.page)).all()
         reading = Reading(connection, blobs, size)
         found = [problem for row in rows if (problem := self._compare(reading, row)) is not None]
         if rows:
             self._after = tuple(getattr(rows[-1], column.name) for column in keys)
-        self.done = len(rows) < PAGE
+        self.done = len(rows) < self.check.page
         return found
 
     def _compare(self, reading: Reading, row: Any) -> Problem | None:
@@ -387,6 +399,8 @@ def _compare_usage(reading: Reading, row: Any, _: None) -> Iterator[str]:
     difference = find_usage_difference(recorded, entries)
     if difference is not None:
         yield difference
+    if row.progress is not None and not has_progress_of(recorded, row.progress, row.acknowledged):
+        yield "progress"
 
 
 def _observations(reading: Reading, row: Any) -> list[bytes]:
@@ -423,8 +437,23 @@ def _compare_cases(reading: Reading, row: Any, contents: Sequence[CaseContent]) 
         if one is None:
             continue
         recorded = (one.case_id, one.repeat, one.outcome_id, one.version, one.verdict, bool(one.success))
-        if recorded != (entry.case, entry.repeat, entry.outcome, entry.version, entry.verdict, entry.success):
+        logged = (entry.case, entry.repeat, entry.outcome, entry.version, entry.verdict, entry.success)
+        if recorded != logged or not _has_figures_of(one, content):
             yield f"case {one.case_id}"
+
+
+def _has_figures_of(row: Any, content: CaseContent) -> bool:
+    """Whether the slim row of a case says what its result and its metadata say; true once they were erased."""
+    if content.erased is not None:
+        return True
+    made = CaseVerdict.of(VerificationResult.from_json(bytes(content.result)))
+    latency_ms = latency_of(msgspec.json.decode(content.metadata))
+    recorded = (row.score, row.statuses, row.faults, row.latency_ms)
+    return recorded == (made.score, made.statuses, " ".join(made.faults) or None, latency_ms)
+
+
+def _compare_figures(reading: Reading, row: Any, _: None) -> Iterator[str]:
+    return differing_figures(reading.connection, row.tenant, row)
 
 
 def _compare_review(reading: Reading, row: Any, entry: ReviewEntry) -> Iterator[str]:
@@ -580,7 +609,8 @@ CHECKS = (
     RowCheck(tables.submissions, _compare_submission, "leaf", (GateEntry,)),
     RowCheck(tables.usage_runs, _compare_usage),
     RowCheck(tables.usage_account_totals, _compare_account_total),
-    RowCheck(tables.evaluation_segments, _compare_segment, "leaf", (SegmentEntry,)),
+    RowCheck(tables.evaluation_segments, _compare_segment, "leaf", (SegmentEntry,), page=SEGMENT_PAGE),
+    RowCheck(tables.evaluation_figures, _compare_figures, code=DERIVED, page=1),
     RowCheck(tables.reviews, _compare_review, "leaf", (ReviewEntry,)),
     RowCheck(tables.review_labels, _compare_label, "leaf", (LabelEntry,)),
     # A later calibration or vote replaces the row, and votes are erased with the work that they are about.

@@ -301,18 +301,7 @@ class Evaluations:
 
     def _count(self, evaluation: EvaluationRecord, advance: Advance = _ignore) -> SummaryBuilder:
         with self._reading() as connection:
-            shape = read.shape(connection, self._tenant, evaluation.id)
-        builder = SummaryBuilder(self.criteria(evaluation).ids, clustered=shape.clustered, repeated=shape.repeated)
-        if shape.clustered or shape.repeated:
-            for case in _watch(self.cases(evaluation), advance):
-                builder.add(case)
-            return builder
-        with self._reading() as connection:
-            for case, times in read.alike_cases(connection, self._tenant, evaluation.id):
-                builder.add(case, times)
-            if shape.timed:
-                builder.add_latencies(read.latencies(connection, self._tenant, evaluation.id))
-        return builder
+            return _count_cases(connection, self._tenant, evaluation, advance)
 
     def compare(
         self, first: EvaluationRecord, second: EvaluationRecord, advance: Advance = _ignore
@@ -351,6 +340,41 @@ class Evaluations:
 
     def _side(self, evaluation: EvaluationRecord, advance: Advance) -> tuple[str, Iterator[CaseSummary], Sequence[str]]:
         return evaluation.name, _watch(self.cases(evaluation), advance), self.criteria(evaluation).ids
+
+
+def _count_cases(
+    connection: Connection, tenant: str, evaluation: EvaluationRecord, advance: Advance = _ignore
+) -> SummaryBuilder:
+    shape = read.shape(connection, tenant, evaluation.id)
+    criteria = criteria_from(criteria_body(connection, tenant, evaluation.criteria_digest))
+    builder = SummaryBuilder(criteria.ids, clustered=shape.clustered, repeated=shape.repeated)
+    if shape.clustered or shape.repeated:
+        with closing(read.cases(connection, tenant, evaluation.id)) as found:
+            for case in _watch(found, advance):
+                builder.add(case)
+        return builder
+    for case, times in read.alike_cases(connection, tenant, evaluation.id):
+        builder.add(case, times)
+    if shape.timed:
+        builder.add_latencies(read.latencies(connection, tenant, evaluation.id))
+    return builder
+
+
+# Any: a row of SQLAlchemy.
+def differing_figures(connection: Connection, tenant: str, row: Any) -> Iterator[str]:
+    """What the kept figures of an evaluation say otherwise than its cases add up to."""
+    evaluation = read.find(connection, tenant, row.evaluation_id)
+    made = _count_cases(connection, tenant, evaluation).build_figures()
+    overall = made.summary.overall
+    if msgspec.json.decode(row.content, type=EvaluationFigures) != _as_kept(made):
+        yield "content"
+    recorded = {"cases": row.cases, "rate": row.rate, "cost_micros": row.cost_micros}
+    counted = {"cases": overall.cases, "rate": overall.rate, "cost_micros": made.summary.cost_micros}
+    yield from (name for name, value in recorded.items() if value != counted[name])
+
+
+def _as_kept(made: EvaluationFigures) -> EvaluationFigures:
+    return msgspec.json.decode(msgspec.json.encode(made), type=EvaluationFigures)
 
 
 def _watch(cases: Iterator[CaseSummary], advance: Advance) -> Iterator[CaseSummary]:

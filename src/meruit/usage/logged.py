@@ -8,8 +8,10 @@ import msgspec
 from meruit.log.commitment import matches, usage_evidence_bytes
 from meruit.log.entries import UsageEntry
 from meruit.model.metering import MeteredRun
-from meruit.model.usage import Observation, UsageStatus, UsageVerdict
+from meruit.model.usage import Acknowledgement, Observation, UsageStatus, UsageVerdict
 from meruit.usage.observation import own_tokens
+from meruit.usage.progress import UsageProgress, judge_all
+from meruit.usage.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,19 @@ def find_usage_difference(run: RecordedUsage, entries: Sequence[UsageEntry]) -> 
         if ended and not matches(entry.evidence, run.salt or b"", content):
             return f"the run and its first {entry.attempts} observations"
     return None if not is_verified or _is_verdict_of(run, entries[-1].attempts) else "verdict"
+
+
+def has_progress_of(run: RecordedUsage, progress: bytes, acknowledged: bytes | None) -> bool:
+    """Whether the kept progress of a run is what its observations lead to; raises msgspec.DecodeError.
+
+    Under another policy or schedule, progress is not used: all observations are read again.
+    """
+    kept = msgspec.json.decode(progress, type=UsageProgress)
+    metered = msgspec.json.decode(run.body, type=MeteredRun).for_judging
+    looks = [msgspec.json.decode(body, type=Observation) for body in run.observations]
+    accepted = msgspec.json.decode(acknowledged or b"[]", type=tuple[Acknowledgement, ...])
+    made = judge_all(metered, looks, accepted, kept.policy, Schedule(give_up_h=kept.give_up_h)).progress
+    return made == kept
 
 
 def _is_verdict_of(run: RecordedUsage, attempts: int) -> bool:
