@@ -30,11 +30,12 @@ from meruit.log.entries import (
 )
 from meruit.log.key_chain import KeyChain
 from meruit.log.merkle import TILE_HEIGHT, Frontier, leaf_hash, node_hash
-from meruit.log.note import Checkpoint, open_checkpoint, strict_base64
+from meruit.log.note import Checkpoint, SigningKey, open_checkpoint, strict_base64
 from meruit.model.record import Record
 from meruit.store import tables
 from meruit.store.blobs import BlobStore
 from meruit.store.checkpoint_file import CheckpointFile
+from meruit.store.log_seal import may_be_sealed
 from meruit.store.sequences import SequenceMemory
 from meruit.store.store import Store
 from meruit.usage.records import contract_of
@@ -84,13 +85,17 @@ class StoreCheck:
     """A check of a whole store, slice by slice; a slice that fails may be tried again."""
 
     def __init__(
-        self, blobs: BlobStore, sequences: SequenceMemory | None = None, kept: Checkpoint | None = None
+        self,
+        blobs: BlobStore,
+        sequences: SequenceMemory | None = None,
+        kept: Checkpoint | None = None,
+        signer: SigningKey | None = None,
     ) -> None:
         """Tell `sequences` how many entries each contract has, as the bytes of the log say.
 
-        The log must extend `kept`, which the data folder knows.
+        The log must extend `kept`, which the data folder knows. The `signer` can tell whether its end is sealed.
         """
-        self._blobs, self._sequences, self._kept = blobs, sequences, kept
+        self._blobs, self._sequences, self._kept, self._signer = blobs, sequences, kept, signer
         self._log: _LogReader | None = None
         self._rows: list[RowScan] = []
 
@@ -107,7 +112,7 @@ class StoreCheck:
     def check_slice(self, connection: Connection) -> bool:
         """Check one more slice; whether there is another. Leaves that are added after the first slice are left out."""
         if self._log is None:
-            self._log = _LogReader(connection, self._sequences or SequenceMemory(), self._kept)
+            self._log = _LogReader(connection, self._sequences or SequenceMemory(), self._kept, self._signer)
             self._rows = [RowScan(one) for one in CHECKS]
         log = self._log
         if not log.done:
@@ -168,7 +173,8 @@ def _entries_without_row(connection: Connection, scan: RowScan, size: int) -> li
 
 def begin_check(store: Store) -> StoreCheck:
     """A check of a store, with what its data folder knows of the log."""
-    return StoreCheck(store.blobs, store.recorder.sequences, CheckpointFile(store.database.location).read())
+    kept = CheckpointFile(store.database.location).read()
+    return StoreCheck(store.blobs, store.recorder.sequences, kept, store.signer)
 
 
 def check_log(connection: Connection, check: StoreCheck, progress: Progress = lambda _done, _total: None) -> LogCheck:
@@ -194,9 +200,11 @@ def check_store(store: Store, progress: Progress = lambda _done, _total: None) -
 class _LogReader:
     """Reads the leaves in order, and compares all that follows from them."""
 
-    def __init__(self, connection: Connection, sequences: SequenceMemory, kept: Checkpoint | None) -> None:
+    def __init__(
+        self, connection: Connection, sequences: SequenceMemory, kept: Checkpoint | None, signer: SigningKey | None
+    ) -> None:
         self.connection = connection
-        self._kept = kept
+        self._kept, self._signer = kept, signer
         self._sequences = sequences
         self.frontier = Frontier(0, ())
         self.problems: list[LogProblem] = []
@@ -344,6 +352,10 @@ class _LogReader:
         state = self._state
         if state.size != self.frontier.size or bytes(state.peaks) != self.frontier.to_bytes():
             self.add("root", str(state.size), "the recorded end of the log is not that of its leaves")
+        elif self._signer is not None and not may_be_sealed(
+            bytes(state.seal), self._signer, self.frontier, self._chain
+        ):
+            self.add("root", str(state.size), "no key that the log admits has sealed its end")
 
     def _check_outside(self) -> None:
         """Leaves that no root covers: they would be found by their contract or key, and are not in the log."""

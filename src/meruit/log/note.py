@@ -151,6 +151,10 @@ class SigningKey:
         """The bare Ed25519 signature."""
         return self._secret.sign(data)
 
+    def derive_secret(self, purpose: str) -> bytes:
+        """A secret of 32 bytes that only holders of the key can derive, another one for each purpose."""
+        return sha256(b"%b\n%b" % (purpose.encode(), self._secret.private_bytes_raw())).digest()
+
 
 def _seed_of(pem: bytes) -> bytes | None:
     """The seed of a key as `to_pem` writes it; None for any other."""

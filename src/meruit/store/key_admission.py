@@ -45,4 +45,6 @@ def add_key(chain: KeyChain, seq: int, body: bytes) -> None:
 def insert_key(writing: WriteTransaction, entry: KeyEntry) -> None:
     """Append an entry that admits a key, and its row."""
     index = writing.append(entry)
+    writing.has_key_entry = True
+    writing.is_shared = writing.is_shared or bool(entry.by)
     writing.insert(tables.log_keys, vkey=entry.vkey, seq=index, at=writing.now.micros)

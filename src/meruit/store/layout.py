@@ -372,6 +372,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         "outcomes",
         "events",
         "checkpoint_at",
+        "seal",
     ),
     "log_tiles": (
         "level",

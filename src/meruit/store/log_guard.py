@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 from meruit.errors import LogRewritten, LogRolledBack, NoteError, RecordTampered, StoreError
 from meruit.log.entries import Entry, read_entry
+from meruit.log.key_chain import KeyChain
 from meruit.log.merkle import TILE_HEIGHT, Frontier, inclusion_proof, is_included, leaf_hash
-from meruit.log.note import open_checkpoint
+from meruit.log.note import SigningKey, open_checkpoint
 from meruit.store.checkpoint_file import CheckpointFile
 from meruit.store.database import fetch
-from meruit.store.key_admission import read_key_chain
+from meruit.store.key_admission import add_key, fetch_key_leaves, read_key_chain
+from meruit.store.log_seal import is_sealed_by_us, may_be_sealed
 from meruit.store.log_tiles import Tiles
 from meruit.store.rows import Rows
 from meruit.store.sequences import SequenceMemory
@@ -42,12 +44,16 @@ class LogGuard:
 
     def __init__(
         self,
-        origin: str,
+        signer: SigningKey,
         sequences: SequenceMemory,
         file: CheckpointFile,
         when_keys_change: "Callable[[Connection | DriverConnection], None]" = lambda _: None,
     ) -> None:
-        self._origin = origin
+        self._signer, self._origin = signer, signer.name
+        self._keys: KeyChain | None = None
+        """The keys that the log provably admits; None until they are asked for."""
+        self.is_shared = False
+        """Whether other keys may sign the log too."""
         self._sequences = sequences
         self._when_keys_change = when_keys_change
         self._file = file
@@ -68,9 +74,25 @@ class LogGuard:
         known = self._read_first_frontier(connection, state) if self._known is None else self._known
         if state.frontier.size < known.size:
             raise LogRolledBack(state.frontier.size, known.size)
-        is_first, has_keys = self._known is None, False
-        while known.size < state.frontier.size:
-            first, last = known.size, min(known.size + PAGE, state.frontier.size)
+        is_first = self._known is None
+        if is_first:
+            self.is_shared = len(read_key_chain(connection, self._origin).in_force) > 1
+        found, has_keys = self._extend(connection, known, state.frontier.size)
+        if found != state.frontier:
+            raise LogRewritten(f"its {found.size:,} entries do not extend those that were signed")
+        if has_keys and not is_first:
+            self._keys, self.is_shared = None, True
+        if known.size < found.size:
+            self._check_seal(connection, state)
+        if has_keys and not is_first:
+            self._when_keys_change(connection)
+        self._known = found
+
+    def _extend(self, connection: "Connection | DriverConnection", known: Frontier, size: int) -> tuple[Frontier, bool]:
+        """The frontier with the entries up to a size, and whether there is one about keys; raises LogRewritten."""
+        has_keys = False
+        while known.size < size:
+            first, last = known.size, min(known.size + PAGE, size)
             rows = fetch(connection, _ADDED, first, last)
             if len(rows) != last - first:
                 raise LogRewritten(f"it lacks entries between {first:,} and {last:,}")
@@ -80,14 +102,29 @@ class LogGuard:
             for _, tenant, contract_id, contract_seq in rows:
                 if contract_id is not None and contract_seq is not None:
                     self._sequences.add(tenant, contract_id, contract_seq)
-        if known != state.frontier:
-            raise LogRewritten(f"its {known.size:,} entries do not extend those that were signed")
-        if has_keys and not is_first:
-            self._when_keys_change(connection)
-        self._known = known
+        return known, has_keys
 
-    def advance(self, frontier: Frontier) -> None:
-        """Remember the end of the log that this process has made durable."""
+    def _check_seal(self, connection: "Connection | DriverConnection", state: "LogState") -> None:
+        """Check that the entries which others added were added by holders of a signing key; raises LogRewritten."""
+        if is_sealed_by_us(state.seal, self._signer, state.frontier):
+            return
+        # Another key: one of a machine that shares the database, or one that was replaced.
+        if self._keys is None:
+            self._keys = read_proven_keys(connection, self._origin, state.frontier)
+        if not may_be_sealed(state.seal, self._signer, state.frontier, self._keys):
+            raise LogRewritten(f"no key that it admits has sealed its {state.frontier.size:,} entries")
+
+    def trusted_keys(self, connection: "Connection") -> KeyChain:
+        """The keys that the log provably admits, as far as it was followed."""
+        found, known = self._keys, self._known
+        if found is None and known is not None:
+            found = self._keys = read_proven_keys(connection, self._origin, known)
+        return KeyChain(self._origin) if found is None else found
+
+    def advance(self, frontier: Frontier, *, has_keys: bool, is_shared: bool) -> None:
+        """Remember the end of the log that this process has made durable, and whether it changed the keys."""
+        if has_keys:
+            self._keys, self.is_shared = None, is_shared
         self._known = frontier
 
     def _read_first_frontier(self, connection: "Connection | DriverConnection", state: "LogState") -> Frontier:
@@ -124,6 +161,23 @@ class LogGuard:
             self._file.keep(size, note)
             return frontier
         raise LogRewritten(f"no key that it admits has signed its checkpoint of {size:,} entries")
+
+
+def read_proven_keys(connection: "Connection | DriverConnection", origin: str, frontier: Frontier) -> KeyChain:
+    """The chain of keys from entries that are proven to be in the log: its rows may have been changed."""
+    chain, tiles, root = KeyChain(origin), Tiles(connection), frontier.root()
+    for seq, body in fetch_key_leaves(connection):
+        if 0 <= seq < frontier.size and _is_proven(body, seq, frontier.size, tiles, root):
+            add_key(chain, seq, body)
+    return chain
+
+
+def _is_proven(body: bytes, seq: int, size: int, tiles: Tiles, root: bytes) -> bool:
+    try:
+        return is_included(leaf_hash(body), seq, size, inclusion_proof(seq, size, tiles.subtree), root)
+    except StoreError:
+        # Hashes are missing: nothing is proven.
+        return False
 
 
 def _read_stored_frontier(connection: "Connection | DriverConnection", size: int) -> Frontier:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import msgspec
 
 from meruit.errors import BalanceTooLarge, KeyNotAdmitted, LogRewritten, MeruitError, StoreError, StoreUnavailable
-from meruit.log.merkle import Frontier
+from meruit.log.key_chain import KeyChain
 from meruit.log.note import SigningKey
 from meruit.model.time import to_micros, to_rfc3339
 from meruit.store import tables
@@ -22,7 +22,7 @@ from meruit.store.log_guard import LogGuard
 from meruit.store.lru import LruCache
 from meruit.store.rows import RowKey
 from meruit.store.sequences import SequenceMemory
-from meruit.store.transaction import WriteMoment, WriteTransaction, read_state, sign_frontier
+from meruit.store.transaction import LogProcess, WriteMoment, WriteTransaction, read_state, sign_frontier
 
 # Loaded when they are first needed: a command that records one outcome needs neither.
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Recorder:
         self.sequences = SequenceMemory()
         self._file = CheckpointFile(database.location)
         self._is_end_kept = True
-        self._guard = LogGuard(signer.name, self.sequences, self._file, self._check_own_key)
+        self._guard = LogGuard(signer, self.sequences, self._file, self._check_own_key)
         self._blocked: StoreError | None = None
         self._thread = threading.Thread(target=self._run, name="meruit-recorder", daemon=True)
         self._thread.start()
@@ -145,10 +145,9 @@ class Recorder:
         """Raise this for every write from now on; None ends that."""
         self._refusal = refusal
 
-    @property
-    def known_log(self) -> Frontier | None:
-        """The end of the log that this process wrote or checked last; None where it has written nothing yet."""
-        return self._guard.known
+    def trusted_keys(self, connection: "Connection") -> KeyChain:
+        """The keys that the log provably admits, as far as this process has followed it."""
+        return self._guard.trusted_keys(connection)
 
     @property
     def blocked_by(self) -> MeruitError | None:
@@ -255,13 +254,12 @@ class Recorder:
             state = read_state(connection)
             self._guard.follow(connection, state)
             moment = WriteMoment(to_micros(now), to_rfc3339(now))
-            writing = WriteTransaction(
-                connection, state, moment, self._entropy, self._lasting, self.sequences, self._signer
-            )
+            process = LogProcess(self._signer, self.sequences, self._guard.is_shared)
+            writing = WriteTransaction(connection, state, moment, self._entropy, self._lasting, process)
             _prefetch(group, writing)
             answers = [_run_write(one.write, writing) for one in group]
             frontier = writing.flush(sign_now=any(one.sign_now for one in group))
-        self._guard.advance(frontier)
+        self._guard.advance(frontier, has_keys=writing.has_key_entry, is_shared=writing.is_shared)
         # Only what is durable: else a crash would look like a log that was cut off.
         if writing.note is not None:
             self._file.keep(frontier.size, writing.note)

@@ -98,7 +98,7 @@ class Store:
         self._chain: tuple[int, KeyChain] | None = None
         """The keys, and how many entries about them there were."""
         self.recorder = Recorder(database, signer, clock=surroundings.clock, entropy=surroundings.entropy)
-        self.trusted = TrustedSigners(signer, lambda: self.recorder.known_log, self.recorder.sequences)
+        self.trusted = TrustedSigners(signer, self.recorder.trusted_keys, self.recorder.sequences)
 
     @classmethod
     def open(
@@ -193,7 +193,8 @@ class Store:
 _COUNT_KEYS = "SELECT (SELECT count(*) FROM log_keys) FROM log_state"
 _ORIGIN = "SELECT origin FROM log_state"
 _NEW_LOG = (
-    "INSERT INTO log_state (id, origin, size, peaks, outcomes, events, checkpoint_at) VALUES (1, ?, 0, ?, 0, 0, 0)"
+    "INSERT INTO log_state (id, origin, size, peaks, outcomes, events, checkpoint_at, seal) "
+    "VALUES (1, ?, 0, ?, 0, 0, 0, ?)"
 )
 
 
@@ -208,7 +209,7 @@ def _origin(database: Database, surroundings: ClockAndEntropy) -> str:
             found = writing.fetch(_ORIGIN)
             if not found:
                 found = [(f"meruit-{surroundings.entropy(8).hex()}",)]
-                writing.run(_NEW_LOG, found[0][0], Frontier(0, ()).to_bytes())
+                writing.run(_NEW_LOG, found[0][0], Frontier(0, ()).to_bytes(), b"")
     return str(found[0][0])
 
 

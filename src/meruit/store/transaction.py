@@ -16,6 +16,7 @@ from meruit.log.note import Checkpoint, SigningKey
 from meruit.model.events import EventType
 from meruit.store.driver import DriverConnection
 from meruit.store.layout import COLUMNS, KEY_SIZES
+from meruit.store.log_seal import seal_end
 from meruit.store.log_tiles import Tiles
 from meruit.store.lru import LruCache
 from meruit.store.rows import RowCache, RowKey, Rows
@@ -100,6 +101,16 @@ class LogState(msgspec.Struct, frozen=True):
     outcomes: int
     events: int
     checkpoint_at: int
+    seal: bytes
+
+
+class LogProcess(msgspec.Struct, frozen=True):
+    """What a process knows of the log that it writes."""
+
+    signer: SigningKey
+    sequences: SequenceMemory
+    is_shared: bool
+    """Whether other keys may sign the log too."""
 
 
 class WriteTransaction:
@@ -112,11 +123,12 @@ class WriteTransaction:
         now: WriteMoment,
         entropy: Callable[[int], bytes],
         lasting: LruCache[RowKey, Any],
-        sequences: SequenceMemory,
-        signer: SigningKey,
+        process: LogProcess,
     ) -> None:
         self.now = now
-        self.signer = signer
+        self.signer, self.is_shared = process.signer, process.is_shared
+        self.has_key_entry = False
+        """Whether an entry about a key was added."""
         self.note: str | None = None
         """The checkpoint that was signed with this transaction."""
         self._entropy, self._drawn = entropy, 1
@@ -125,7 +137,7 @@ class WriteTransaction:
         self.row_cache = RowCache(lasting)
         self._connection = connection
         self._state = state
-        self._sequences = sequences
+        self._sequences = process.sequences
         self._rows: dict[str, list[tuple[Any, ...]]] = {}
         """By the name of their table."""
         self._merges: list[tuple[str, MergeRule, tuple[Any, ...]]] = []
@@ -395,7 +407,10 @@ class WriteTransaction:
         if (frontier, self.outcomes, self.events, checkpoint_at) != (
             *(old, self._state.outcomes, self._state.events, self._state.checkpoint_at),
         ):
-            new = (frontier.size, frontier.to_bytes(), self.outcomes, self.events, checkpoint_at)
+            seal = self._state.seal
+            if frontier != old:
+                seal = seal_end(self.signer, frontier, is_shared=self.is_shared)
+            new = (frontier.size, frontier.to_bytes(), self.outcomes, self.events, checkpoint_at, seal)
             self._connection.run(_NEW_STATE, *new)
         return frontier
 
@@ -415,10 +430,12 @@ _CONTRACT_ENTRIES = Rows[int]("contract_entries")
 """How many entries the log has on a contract."""
 
 # As text: these two are part of every group, and SQLAlchemy's own form costs as much as a record.
-_STATE = "SELECT origin, size, peaks, outcomes, events, checkpoint_at FROM log_state WHERE id = 1"
+_STATE = "SELECT origin, size, peaks, outcomes, events, checkpoint_at, seal FROM log_state WHERE id = 1"
 _LAST_OF_CONTRACT = "SELECT max(contract_seq) FROM log_leaves WHERE tenant = ? AND contract_id = ?"
 _LAST_OF_CONTRACTS = "SELECT contract_id, max(contract_seq) FROM log_leaves WHERE tenant = ? AND contract_id IN"
-_NEW_STATE = "UPDATE log_state SET size = ?, peaks = ?, outcomes = ?, events = ?, checkpoint_at = ? WHERE id = 1"
+_NEW_STATE = (
+    "UPDATE log_state SET size = ?, peaks = ?, outcomes = ?, events = ?, checkpoint_at = ?, seal = ? WHERE id = 1"
+)
 
 
 def _values_in_order(table: str, row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -475,11 +492,12 @@ def read_state(connection: DriverConnection) -> LogState:
     """The log as it stands, locked until the transaction ends."""
     # SQLite knows no such lock and needs none: its writer is alone from the start.
     locked = _STATE if connection.style == "sqlite" else f"{_STATE} FOR UPDATE"
-    ((origin, size, peaks, outcomes, events, checkpoint_at),) = connection.fetch(locked)
+    ((origin, size, peaks, outcomes, events, checkpoint_at, seal),) = connection.fetch(locked)
     return LogState(
         origin=origin,
         frontier=Frontier.from_bytes(size, peaks),
         outcomes=outcomes,
         events=events,
         checkpoint_at=checkpoint_at,
+        seal=bytes(seal),
     )

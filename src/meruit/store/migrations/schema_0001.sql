@@ -12,6 +12,7 @@ CREATE TABLE log_state (
 	outcomes BIGINT NOT NULL, 
 	events BIGINT NOT NULL, 
 	checkpoint_at BIGINT NOT NULL, 
+	seal BLOB NOT NULL, 
 	PRIMARY KEY (id)
 );
 CREATE TABLE log_leaves (

@@ -14,6 +14,7 @@ log_state = Table(
     Column("outcomes", BigInteger, nullable=False),
     Column("events", BigInteger, nullable=False),
     Column("checkpoint_at", BigInteger, nullable=False),
+    Column("seal", LargeBinary, nullable=False),
 )
 """One row, locked by the writer: all that follows from it is in the order of commits."""
 

@@ -33,6 +33,7 @@ def _create_log() -> None:
         sa.Column("outcomes", sa.BigInteger(), nullable=False),
         sa.Column("events", sa.BigInteger(), nullable=False),
         sa.Column("checkpoint_at", sa.BigInteger(), nullable=False),
+        sa.Column("seal", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint("id"),
     )
     op.create_table(
