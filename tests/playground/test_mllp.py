@@ -6,7 +6,7 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import hl7
 import pytest
@@ -104,7 +104,7 @@ def test_frames_come_out_as_they_went_in_however_they_are_split(contents: list[b
 def test_garbage_is_cut_alike_however_it_is_split(parts: list[bytes], data: st.DataObject | None) -> None:
     stream = b"".join(parts)
     at_once = Frames(5)
-    whole = at_once.feed(stream) + at_once.end()
+    whole = [*at_once.feed(stream), *at_once.end()]
     sizes = [1] if data is None else data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
     frames, found, start = Frames(5), list[MllpPiece](), 0
     while start < len(stream):
@@ -336,3 +336,32 @@ def test_the_secret_is_not_kept_where_none_is_needed(state: PlaygroundState) -> 
 
     assert acks(asyncio.run(run())) == [("AA", "MSG-1"), ("AA", "MSG-1")]
     assert contents(state) == [SIU.encode(), SIU.encode()]
+
+
+class CountingBuffer(bytearray):
+    """Counts the bytes that are searched."""
+
+    searched = 0
+
+    def find(self, mark: Any, start: Any = 0, end: Any = None) -> int:
+        found = super().find(mark, start, end)
+        last = len(self) if end is None else end
+        self.searched += (last if found < 0 else found + 1) - min(start, last)
+        return found
+
+
+@pytest.mark.parametrize("part", [START, END, START + END, START + b"a", b"a" + END, START + b"a" + END])
+def test_marks_are_found_without_searching_the_rest_for_each(part: bytes) -> None:
+    frames = Frames()
+    frames._buffer = buffer = CountingBuffer()
+    stream = part * 2_000
+    assert len([*frames.feed(stream)]) <= 2_000
+    assert buffer.searched < 6 * len(stream)
+
+
+def test_what_arrives_at_once_is_taken_one_by_one() -> None:
+    frames = Frames()
+    pieces = frames.feed((START + b"a" + END) * 1_000)
+    assert next(pieces).content == b"a"
+    # The rest waits, so that others run meanwhile.
+    assert len(frames._buffer) == 999 * len(START + b"a" + END)

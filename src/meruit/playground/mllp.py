@@ -10,7 +10,7 @@ import contextlib
 import hmac
 import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -19,6 +19,7 @@ from meruit.checks.formats import hl7v2 as er7
 from meruit.errors import MeruitError, PlaygroundFull, UnreadableContent
 from meruit.model.environment import SourceKind
 from meruit.playground.state import Clock, PlaygroundState
+from meruit.web.fair_threads import CALLER
 
 START, END = b"\x0b", b"\x1c\r"
 """The marks around a message."""
@@ -76,14 +77,12 @@ class Frames:
         self._seen = 0
         """How much of the buffer has no mark."""
 
-    def feed(self, data: bytes) -> list[MllpPiece]:
-        """Add bytes; returns what is complete."""
-        found: list[MllpPiece] = []
+    def feed(self, data: bytes) -> Iterator[MllpPiece]:
+        """Add bytes; yields what is complete, one after another, so that a reader can let others run between them."""
         if not self.overrun:
             self._buffer += data
-            while self._step(found):
-                pass
-        return found
+        while not self.overrun and (found := self._step()) is not None:
+            yield from found
 
     def end(self) -> list[MllpPiece]:
         """Return what is left at the end."""
@@ -94,33 +93,34 @@ class Frames:
             return [MllpPiece(left, "the connection ended inside a frame")]
         return _stray(left)
 
-    def _step(self, found: list[MllpPiece]) -> bool:
-        """Take the next piece from the buffer; False if it needs more bytes."""
+    def _step(self) -> list[MllpPiece] | None:
+        """Take the next piece from the buffer; None if it needs more bytes."""
         start = self._buffer.find(START, self._seen)
-        end = self._buffer.find(END, self._seen) if self._inside else -1
+        # Not beyond the next start: with many of them, the rest would be searched again for each.
+        end = self._buffer.find(END, self._seen, start if start >= 0 else None) if self._inside else -1
         marks = [at for at in (start, end) if at >= 0]
         # The end mark has two bytes, of which the first may be the last here.
         open_end = len(self._buffer) - self._buffer.endswith(END[:1])
         if min(marks, default=open_end) > self.limit:
             self.overrun = True
-            found.append(MllpPiece(bytes(self._buffer[: self.limit]), f"longer than {self.limit} bytes"))
+            content = bytes(self._buffer[: self.limit])
             self._buffer.clear()
-            return False
+            return [MllpPiece(content, f"longer than {self.limit} bytes")]
         if not marks:
             self._seen = open_end
-            return False
+            return None
         at = min(marks)
         content = bytes(self._buffer[:at])
         if at == end:
-            found.append(MllpPiece(content))
+            found = [MllpPiece(content)]
         elif self._inside:
-            found.append(MllpPiece(content, "a frame began before this one ended"))
+            found = [MllpPiece(content, "a frame began before this one ended")]
         else:
-            found += _stray(content)
+            found = _stray(content)
         self._inside = at == start
         del self._buffer[: at + (len(START) if at == start else len(END))]
         self._seen = 0
-        return True
+        return found
 
 
 def _stray(content: bytes) -> list[MllpPiece]:
@@ -267,6 +267,7 @@ class MllpListener:
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # A client that hangs up, stays silent or fills the disk ends its connection, never the listener.
         with contextlib.suppress(OSError, MeruitError):
+            CALLER.set(f"mllp:{self.port}")
             frames, is_known = Frames(self._limit), not self.needs_secret
             begun = asyncio.get_running_loop().time()
             try:
@@ -277,7 +278,7 @@ class MllpListener:
                     if not data:
                         break
                     for piece in frames.feed(data):
-                        receipt = examine(piece)
+                        receipt = await asyncio.to_thread(examine, piece)
                         if not is_known and not self._has_secret(receipt):
                             await self._refuse(receipt, writer)
                             return
@@ -286,7 +287,10 @@ class MllpListener:
                         await self._answer(piece, receipt, writer)
             finally:
                 for piece in frames.end() if is_known else ():
-                    self._keep(piece, examine(piece))
+                    await asyncio.to_thread(self._keep_unexamined, piece)
+
+    def _keep_unexamined(self, piece: MllpPiece) -> None:
+        self._keep(piece, examine(piece))
 
     def _has_secret(self, receipt: Hl7Receipt) -> bool:
         given = _field(receipt.header, SECURITY_FIELD).encode()
