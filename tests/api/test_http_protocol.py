@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import re
 import tomllib
+from asyncio import selector_events
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,17 @@ OVERRIDDEN = {
     "send_400_response": ["self", "msg"],
 }
 """Methods of uvicorn's parser that ours overrides, with their parameters."""
-OF_CONNECTION = {"cycle", "flow", "headers", "loop", "pipeline", "timeout_keep_alive_task", "transport", "url"}
+OF_CONNECTION = {
+    "connections",
+    "cycle",
+    "flow",
+    "headers",
+    "loop",
+    "pipeline",
+    "timeout_keep_alive_task",
+    "transport",
+    "url",
+}
 """Attributes of uvicorn's parser that ours reads."""
 OF_CYCLE = {
     "access_log",
@@ -299,3 +310,41 @@ def test_head_and_body_are_written_together() -> None:
     # A reply without a length may be a stream, whose head must not wait.
     stream = {**start, "headers": []}
     assert len(reply_of([stream, body], get, SingleWriteCycle)[0]) == 2
+
+
+def test_requests_that_wait_on_one_connection_are_limited() -> None:
+    async def use() -> tuple[bool, bool]:
+        one = b"GET / HTTP/1.1\r\n\r\n"
+        few, many = wired(silent), wired(silent)
+        few.data_received(one * (1 + http_limits.MAX_PIPELINED))
+        many.data_received(one * (2 + http_limits.MAX_PIPELINED))
+        closed = few.transport.closing, many.transport.closing
+        assert len(many.pipeline) <= 1 + http_limits.MAX_PIPELINED
+        for made in (few, many):
+            made.connection_lost(None)
+            await asyncio.gather(*made.tasks)
+        return closed
+
+    assert asyncio.run(use()) == (False, True)
+
+
+def test_asyncio_reads_as_much_as_a_transport_says() -> None:
+    assert isinstance(vars(selector_events)["_SelectorSocketTransport"].max_size, int)
+
+
+def test_many_connections_read_less_at_once() -> None:
+    async def use() -> list[int]:
+        several = [wired(silent) for _ in range(2)]
+        for made in several:
+            made.transport.max_size = 0
+        read = list[int]()
+        for others in (0, 3, 10_000):
+            several[0].connections.update(object() for _ in range(others))
+            several[0].data_received(b"GET")
+            read.append(several[0].transport.max_size)
+        for made in several:
+            made.stop_waiting()
+        return read
+
+    least, most = http_limits.MIN_READ_BYTES, http_limits.READ_BYTES
+    assert asyncio.run(use()) == [most, most // 4, least]

@@ -15,3 +15,9 @@ BODY_TOTAL_S = 300.0
 """Longest time for a whole request body."""
 MAX_CONNECTIONS_PER_ADDRESS = 512
 """Most open connections of one address; half of all, so that no single address denies service to the others."""
+MAX_PIPELINED = 32
+"""Most requests of one connection that wait for the replies to earlier ones; a client that sends more is cut off."""
+READ_BYTES = 128 * 1024
+"""What the connections together may read in one round of the event loop: parsing small parts takes long."""
+MIN_READ_BYTES = 1024
+"""What each of many connections may read at once."""

@@ -55,6 +55,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         if isinstance(peer, tuple) and not self.count_connection(network_of(str(peer[0]))):
             transport.close()
             return
+        self.share_reading()
         self.wait_for_more()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -72,6 +73,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         # Even an empty line, which does not start a request, ends uvicorn's wait for the next one.
         self.is_complete = False
         self.unparsed_bytes += len(data)
+        self.share_reading()
         super().data_received(data)
         if self.is_complete or self.transport.is_closing():
             return
@@ -102,6 +104,9 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         # uvicorn takes no class of ours; the cycle begins its work in a later turn of the loop.
         self.cycle.__class__ = SingleWriteCycle
+        if len(self.pipeline) > http_limits.MAX_PIPELINED:
+            # Each takes thousands of bytes until its turn, and comes in twenty.
+            self.refuse()
         self.in_body = True
         self.body_began = self.loop.time()
         self.unparsed_bytes = 0
@@ -128,6 +133,13 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self.open_by_address[address] += 1
         self.address = address
         return True
+
+    def share_reading(self) -> None:
+        """Read less at once while there are many connections, so that a round of the loop stays short."""
+        # The loop of asyncio has this attribute; that of uvloop reads little at once anyway.
+        if hasattr(self.transport, "max_size"):
+            share = http_limits.READ_BYTES // max(1, len(self.connections))
+            self.transport.max_size = max(http_limits.MIN_READ_BYTES, share)
 
     def refuse(self) -> None:
         """Answer 400, and make the parser stop."""
