@@ -623,6 +623,8 @@ class ContextError(MeruitError):
     """The work cannot be passed into a sandbox."""
 
     code = "bad_context"
+    too_large: bool = False
+    """Whether it could be passed in if it were smaller."""
 
 
 class Failure(StrEnum):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,8 +27,11 @@ from meruit import (
     VerificationResult,
     rejudge,
 )
+from meruit.model.canonical import payload_bytes
 from meruit.model.verdict import ReasonCode
+from meruit.sandbox import contract, expression
 from meruit.sandbox.contract import SandboxResult
+from meruit.sandbox.sandbox import SMALL_BYTES
 
 BASE = {"metric_type": "numeric", "comparison": "gte", "threshold": 1}
 WORDS = {
@@ -411,3 +415,36 @@ def test_nothing_is_contained_in_a_number() -> None:
     result = verify(criteria(wanted, custom=custom))
     assert (only(result).status, result.bonus) == (Status.INDETERMINATE, 0.0)
     assert only(result).cause is Cause.AUTHOR_ERROR
+
+
+def test_work_is_written_once_for_all_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = list[Any]()
+    write = payload_bytes
+
+    def note(value: Any) -> Any:
+        written.append(value)
+        return write(value)
+
+    monkeypatch.setattr(contract, "payload_bytes", note)
+    several = [{"metric": f"m{number}", "expr": f"size(output.text) + {number}"} for number in range(20)]
+    assert len(verify(criteria(*several), VerificationEngine(), {"text": "abc"}).metrics) == 20
+    assert len(written) == 1
+    # Also where it cannot be written.
+    refused = verify(criteria(*several), VerificationEngine(), {"text": float("nan")})
+    assert {one.cause for one in refused.criterion_results} == {Cause.WRONG_TYPE}
+    assert len(written) == 2
+
+
+def test_large_work_is_handed_to_expressions_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = list[bool]()
+    evaluate = expression.evaluate
+
+    def note(code: str, context: bytes) -> Any:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return evaluate(code, context)
+
+    monkeypatch.setattr(expression, "evaluate", note)
+    for size in (10, SMALL_BYTES):
+        context = {"output": {"text": "x" * size}}
+        assert asyncio.run(Sandbox(Tier.EXPR).execute("size(output.text)", context))["metrics"] == {"value": size}
+    assert threads == [True, False]

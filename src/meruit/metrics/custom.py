@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from meruit.errors import ContextError, Failure, MeruitError
 from meruit.metrics.support.extractor import MetricExtractor
-from meruit.model.canonical import digest, payload_bytes
+from meruit.model.canonical import digest
 from meruit.model.evidence import Cause, Fault, Measured, Missing
 from meruit.model.kinds import Tier
 from meruit.model.limits import DEFAULT_TIMEOUT_MS
-from meruit.sandbox.contract import BOOLEAN, VALUE, SandboxResult, code_digest
+from meruit.model.work import Work
+from meruit.sandbox.contract import BOOLEAN, VALUE, SandboxResult, WorkContext, code_digest
 
 if TYPE_CHECKING:
     from meruit.sandbox.sandbox import Sandbox
@@ -57,11 +58,14 @@ class CustomExtractor(MetricExtractor):
         self, task_input: Mapping[str, Any], task_output: Mapping[str, Any], metadata: Mapping[str, Any]
     ) -> ExtractedMetrics:
         """Each declared metric of one piece of work, with the evidence of the run; or why it has none."""
-        context = {"input": task_input, "output": task_output, "metadata": metadata}
+        return await self.measure_in(context_of(Work(task_output, task_input, metadata)))
+
+    async def measure_in(self, context: WorkContext) -> ExtractedMetrics:
+        """The same, in a context that several pieces of code share."""
         try:
             result = await self.sandbox.execute(self.code, context, self.timeout_ms)
         except ContextError as refused:
-            return self._missing_for_context_error(context, refused)
+            return self._missing_for_context_error(refused)
         return self._to_metrics(result)
 
     def extract_sync(
@@ -72,7 +76,7 @@ class CustomExtractor(MetricExtractor):
         try:
             result = self.sandbox.execute_sync(self.code, context, self.timeout_ms)
         except ContextError as refused:
-            return self._missing_for_context_error(context, refused)
+            return self._missing_for_context_error(refused)
         return self._to_metrics(result)
 
     def _to_metrics(self, result: SandboxResult) -> ExtractedMetrics:
@@ -94,10 +98,15 @@ class CustomExtractor(MetricExtractor):
         why = f"custom code (tier {self.sandbox.tier}): metric() returned no {name!r}"
         return Missing(why, Cause(failure), Fault.AUTHOR, {"sandbox": {**evidence, "failure": str(failure)}})
 
-    def _missing_for_context_error(self, context: Mapping[str, Any], refused: ContextError) -> ExtractedMetrics:
+    def _missing_for_context_error(self, refused: ContextError) -> ExtractedMetrics:
         """The finding when the work cannot be passed in: it is not JSON, or too large."""
-        cause = Cause.WRONG_TYPE if payload_bytes(context) is None else Cause.TOO_COSTLY
+        cause = Cause.TOO_COSTLY if refused.too_large else Cause.WRONG_TYPE
         return dict.fromkeys(self.metrics, Missing(f"custom code: {refused}", cause, Fault.AGENT))
+
+
+def context_of(work: Work) -> WorkContext:
+    """The work as the sandbox takes it. Use `work.derive`, so that it is written once."""
+    return WorkContext(input=work.input, output=work.output, metadata=work.metadata)
 
 
 def _value_of_expression(found: Mapping[str, float]) -> float:

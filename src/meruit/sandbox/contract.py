@@ -117,8 +117,30 @@ def explain_top_level_code(message: str) -> str:
     return f"{message}; write def metric(input, output, metadata): … return {{name: number}}"
 
 
+# Any: work is any JSON.
+class WorkContext(dict[str, Any]):
+    """The context of one piece of work, which is encoded once for all code that judges it."""
+
+    encoded: bytes | ContextError | None = None
+    """As JSON, or why it cannot be written; None until it is asked for."""
+
+
 def encode_context(context: Mapping[str, Any]) -> bytes:
-    """Encode the context as JSON with exactly `input`, `output` and `metadata`."""
+    """Encode the context as JSON with exactly `input`, `output` and `metadata`; raises ContextError."""
+    if not isinstance(context, WorkContext):
+        return _encode_context(context)
+    if context.encoded is None:
+        try:
+            context.encoded = _encode_context(context)
+        except ContextError as refused:
+            context.encoded = refused
+    if isinstance(context.encoded, ContextError):
+        # Without the traceback, which would grow with each call.
+        raise context.encoded.with_traceback(None)
+    return context.encoded
+
+
+def _encode_context(context: Mapping[str, Any]) -> bytes:
     if not isinstance(context, Mapping):
         raise ContextError(f"the context is {type(context).__name__}; pass a mapping of input, output and metadata")
     unknown = next((name for name in context if name not in CONTEXT), None)
@@ -129,7 +151,9 @@ def encode_context(context: Mapping[str, Any]) -> bytes:
         raise ContextError("the context cannot be written as JSON: it has NaN, an object, or a key that is not text")
     if len(encoded) > MAX_CONTEXT_BYTES:
         limit = f"{MAX_CONTEXT_BYTES // 2**20} MiB"
-        raise ContextError(f"the context is {len(encoded):,} bytes; a sandbox accepts at most {limit}")
+        refused = ContextError(f"the context is {len(encoded):,} bytes; a sandbox accepts at most {limit}")
+        refused.too_large = True
+        raise refused
     return encoded
 
 

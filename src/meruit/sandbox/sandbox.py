@@ -24,6 +24,8 @@ from meruit.sandbox.pool import Metrics, Pool, Worker, acquire_pool, release_poo
 from meruit.suggestions import nearest
 
 MOST_WORKERS = 64
+SMALL_BYTES = 4 * 1024
+"""Work up to this size is handed to an expression on the event loop."""
 NO_CONTEXT = b""
 """Sent instead of a context, it asks a worker only to load the code."""
 
@@ -68,7 +70,12 @@ class Sandbox:
 
         Raises MeruitError only for mistakes of the caller: a context that is not JSON, a limit out of range.
         """
-        evidence, running = self._begin(code, encode_context(context), timeout_ms)
+        encoded = encode_context(context)
+        if self.tier is Tier.EXPR and len(encoded) > SMALL_BYTES:
+            # In a thread: it may be evaluated at once, and criteria may have a hundred expressions.
+            evidence, running = await asyncio.to_thread(self._begin, code, encoded, timeout_ms)
+        else:
+            evidence, running = self._begin(code, encoded, timeout_ms)
         try:
             metrics = running.result() if running.done() else await asyncio.wrap_future(running)
         except SandboxError as failed:

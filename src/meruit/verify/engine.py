@@ -15,7 +15,7 @@ from meruit.errors import CriteriaError, Problem, Unavailable, VerificationRefus
 from meruit.judge.bulk import Conclusion, Conclusions, NumberlessConclusion, NumberlessConclusions
 from meruit.judge.governance import add_answer
 from meruit.judge.verdict import Circumstances, conclude
-from meruit.metrics.custom import CustomExtractor
+from meruit.metrics.custom import CustomExtractor, context_of
 from meruit.metrics.support.extractor import MetricExtractor, MetricService, version_of
 from meruit.model.canonical import write_and_digest_all
 from meruit.model.criterion import SuccessCriteria
@@ -218,8 +218,7 @@ class VerificationEngine:
         try:
             compiled = self._compile_once(success_criteria)
             work = _work(work_input, work_output, execution_metadata)
-            digests = _digests(work)
-            evidence = measure(compiled, work, digests, self._cache)
+            digests, evidence = self._measure(compiled, work)
             if compiled.owners:
                 evidence = fill_in(compiled, evidence, await self._answers(compiled, work, digests))
             result = self._conclude(contract_id, compiled, evidence, work, digests)
@@ -229,6 +228,32 @@ class VerificationEngine:
             return await self._ask_client(client, compiled.plan.slots, result, work)
         except Exception as crash:  # noqa: BLE001 - the boundary: a caller always gets a result
             return self._error_result(contract_id, crash)
+
+    async def verify_beside_loop(
+        self,
+        contract_id: str,
+        work_input: Mapping[str, Any],
+        work_output: Mapping[str, Any],
+        compiled: CompiledCriteria,
+        execution_metadata: Mapping[str, Any] | None = None,
+    ) -> VerificationResult:
+        """The same for work that takes long: threads compute, and the event loop waits for others."""
+        import asyncio
+
+        try:
+            work = _work(work_input, work_output, execution_metadata)
+            digests, evidence = await asyncio.to_thread(self._measure, compiled, work)
+            if compiled.owners:
+                evidence = fill_in(compiled, evidence, await self._answers(compiled, work, digests))
+            result = await asyncio.to_thread(self._conclude, contract_id, compiled, evidence, work, digests)
+            client = self._client()
+            return result if client is None else await self._ask_client(client, compiled.plan.slots, result, work)
+        except Exception as crash:  # noqa: BLE001 - the boundary: a caller always gets a result
+            return self._error_result(contract_id, crash)
+
+    def _measure(self, compiled: CompiledCriteria, work: Work) -> tuple[Digests, list[Evidence]]:
+        digests = _digests(work)
+        return digests, measure(compiled, work, digests, self._cache)
 
     def verify_sync(
         self,
@@ -322,14 +347,8 @@ class VerificationEngine:
         cached = None if key is None else self._cache.get(key)
         if cached is not None:
             return cached
-        extract: Callable[..., Any] = extractor.extract
-        given = _copies
-        # A subclass may have an extract of its own. Work crosses into our sandbox as JSON, without a copy.
-        if isinstance(extractor, CustomExtractor) and type(extractor).extract is CustomExtractor.extract:
-            extract = extractor.measure
-            given = _parts if type(extractor) is CustomExtractor else _copies
         patience_s = self._patience_with(extractor, len(compiled.owners))
-        answer = await self._await_within(lambda: extract(*given(work)), patience_s)
+        answer = await self._await_within(lambda: _start_extracting(extractor, work), patience_s)
         if isinstance(answer, BaseException):
             return missing_answer(owner, answer)
         if key is not None and is_complete(compiled, owner, answer):
@@ -486,6 +505,17 @@ def _mapping(name: str, part: Any) -> Mapping[str, Any]:
     if isinstance(part, Mapping):
         return dict(part)
     raise VerificationRefusal(ReasonCode.BAD_INPUT, f"{name} is {type(part).__name__}; it must be a mapping")
+
+
+# Any: extractors of third parties answer what they like.
+def _start_extracting(extractor: MetricExtractor, work: Work) -> Any:
+    # A subclass may have an extract of its own.
+    if not isinstance(extractor, CustomExtractor) or type(extractor).extract is not CustomExtractor.extract:
+        return extractor.extract(*_copies(work))
+    if type(extractor) is not CustomExtractor:
+        return extractor.measure(*_copies(work))
+    # Work crosses into our sandbox as JSON, without a copy; it is written once for all code.
+    return extractor.measure_in(work.derive(context_of))
 
 
 def _copies(work: Work) -> tuple[Any, Any, Any]:
