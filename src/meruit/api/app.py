@@ -14,6 +14,7 @@ from meruit.api import openapi
 from meruit.api.admission import BodyAdmission
 from meruit.api.auth import Authenticator, build_authentication
 from meruit.api.bodies.dismantle import end_pause
+from meruit.api.db_threads import share_slow_threads
 from meruit.api.direct_routes import DirectRoutes
 from meruit.api.idempotency import KeysInFlight
 from meruit.api.integrity import StoreIntegrity, check_in_background
@@ -70,6 +71,7 @@ from meruit.store.store import Store
 from meruit.verify.custom_code import CustomCode
 from meruit.verify.engine import VerificationEngine
 from meruit.web.app import ExceptionHandlers, RouteGroup, WebApp
+from meruit.web.loop_turns import LoopTurns
 
 if TYPE_CHECKING:
     # Not on Windows.
@@ -246,7 +248,7 @@ def build_app(service: Service, pages: PageRoutes | None = None, *, working: boo
         guards=[build_authentication(service.authenticator), reject_unknown_parameters],
         exception_handlers={**exception_handlers, **({} if pages is None else pages.exception_handlers)},
         state={"service": service, **({} if pages is None else pages.state)},
-        lifespan=[_choose_lifespan(service, working=working)],
+        lifespan=[_share_threads, _choose_lifespan(service, working=working)],
         max_body_bytes=settings.max_body_bytes,
     )
     _observe_group_sizes(service)
@@ -349,6 +351,7 @@ def assemble_service(
         quotas=Quotas(store, settings.service.tenant_stored_mb, settings.service.agent_key_stored_mb),
         keys_in_flight=KeysInFlight(shared),
         admission=BodyAdmission(),
+        turns=LoopTurns(),
         settings=settings.service,
         configuration=settings,
         stopping=stopping,
@@ -423,6 +426,12 @@ def _lifespan(service: Service) -> "Lifespan":
 
 
 Lifespan = Callable[[WebApp], AbstractAsyncContextManager[None]]
+
+
+@asynccontextmanager
+async def _share_threads(_app: WebApp) -> AsyncIterator[None]:
+    share_slow_threads()
+    yield
 
 
 def _choose_lifespan(service: Service, *, working: bool) -> Lifespan:

@@ -14,6 +14,7 @@ from meruit.model.access import DEFAULT_TENANT, Caller, Role
 from meruit.store import keys, sessions
 from meruit.store.lru import LruCache
 from meruit.store.store import Store
+from meruit.web.fair_threads import CALLER
 from meruit.web.requests import Request
 from meruit.web.routing import Guard, Route
 
@@ -24,6 +25,8 @@ KEY_CACHE_S = 2.0
 MAX_CACHED_KEYS = 10_000
 _ANY_KEY = b"any"
 """The name of the question whether a key exists; those of keys are their hashes."""
+KEYLESS = "this machine"
+"""The actor while no key exists."""
 _SCHEME = "bearer "
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="meruit"'}
 
@@ -85,6 +88,7 @@ class Authenticator:
     async def authenticate(self, connection: KnownConnection) -> Caller:
         """Identify the caller and count the request; raises ApiProblem 401 or 429."""
         found = await self.identify(connection)
+        CALLER.set(found.key_id or KEYLESS)
         if found.key_id:
             self._throttle.admit(found.key_id, found.tenant)
         return found
@@ -122,11 +126,13 @@ class Authenticator:
         if token is not None:
             found = await self._identify_by_session(token)
             if found is not None:
+                CALLER.set(found.key_id)
                 self._throttle.admit(found.key_id, found.tenant)
                 return found
         if not await self._is_open():
             return None
         require_own_browser(connection)
+        CALLER.set(KEYLESS)
         return Caller(DEFAULT_TENANT, Role.ADMIN, "")
 
     async def _identify_by_session(self, token: str) -> Caller | None:

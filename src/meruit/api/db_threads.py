@@ -1,17 +1,22 @@
-"""Threads for database reads, kept apart from slower work."""
+"""Threads for database reads, kept apart from slower work, and threads for that work; callers share both."""
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
 from meruit.store.database import MAX_READERS
+from meruit.web.fair_threads import FairThreads
 
 T = TypeVar("T")
 
+MAX_THREADS = 32
+"""Threads for slow work: the code of criteria, large bodies, figures, checkpoints."""
+MOST_OF_ONE_KEY = 4
+"""Threads of each kind that one key may use at once. With its exports, it leaves readers of the database to others."""
+
 # Not asyncio's own threads: those run the code of criteria and wait for checkpoints.
-_READERS = ThreadPoolExecutor(MAX_READERS, thread_name_prefix="meruit-reader")
+_READERS = FairThreads(MAX_READERS, MOST_OF_ONE_KEY, "meruit-reader")
 
 
 class SharedReads:
@@ -41,3 +46,8 @@ class SharedReads:
 async def run_in_reader_thread(query: Callable[..., T], *arguments: Any) -> T:
     """Run a read on one of the reader threads."""
     return await asyncio.get_running_loop().run_in_executor(_READERS, query, *arguments)
+
+
+def share_slow_threads() -> None:
+    """Have the running loop share the threads of `asyncio.to_thread` among callers."""
+    asyncio.get_running_loop().set_default_executor(FairThreads(MAX_THREADS, MOST_OF_ONE_KEY, "meruit-slow"))

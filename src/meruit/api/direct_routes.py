@@ -143,6 +143,7 @@ class DirectRoutes:
             route.allow(request.caller)
         if route.has_body:
             await request.read_body(receive, int(request.headers["content-length"]))
+            await request.take_loop_turn()
         return await route.handler(request)
 
     def _read_plain_headers(self, scope: Any, route: DirectRoute) -> dict[str, str] | None:

@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy import Connection
 
 from meruit.api.admission import ADMISSION_SLOT, AdmissionSlot, BodyAdmission
-from meruit.api.auth import Authenticator
+from meruit.api.auth import KEYLESS, Authenticator
 from meruit.api.bodies.dismantle import GC_PAUSE
 from meruit.api.bodies.gc import GcPause
 from meruit.api.bodies.json_body import SMALL_BYTES, StrictRequest
@@ -45,13 +45,12 @@ from meruit.store.idempotency import (
 )
 from meruit.store.recorder import Write
 from meruit.store.store import Store
+from meruit.web.fair_threads import CALLER
+from meruit.web.loop_turns import LoopTurns
 from meruit.web.responses import Response
 
 if TYPE_CHECKING:
     from meruit.api.processes.inheritance import WorkerProcess
-
-KEYLESS = "this machine"
-"""The actor while no key exists."""
 
 T = TypeVar("T")
 
@@ -72,6 +71,8 @@ class Service(msgspec.Struct, frozen=True):
     keys_in_flight: KeysInFlight
     admission: BodyAdmission
     """Of large bodies."""
+    turns: LoopTurns
+    """Of small bodies, which are served on the event loop: one of each key in each round."""
     settings: ServiceSettings
     configuration: Settings
     """All settings as in force."""
@@ -154,6 +155,10 @@ class ServedRequest(ABC):
         if caller is not None and caller.key_id and size <= self.service.settings.max_evidence_bytes:
             self.service.quotas.admit(caller, size)
             self.service.throttle.admit_bytes(caller.key_id, caller.tenant, size)
+
+    async def take_loop_turn(self) -> None:
+        """Wait until no other request of the caller is parsed or judged in this round of the event loop."""
+        await self.service.turns.take(CALLER.get())
 
     async def write_once(
         self, once: IdempotentRequest | None, write: Write[T], render: Callable[[T], bytes]
@@ -261,6 +266,10 @@ class ApiRequest(StrictRequest, ServedRequest):
         """Wait until a large body may be parsed."""
         slot: AdmissionSlot = self.scope["state"][ADMISSION_SLOT]
         await self.service.admission.wait_for_turn(slot)
+
+    async def take_loop_turn(self) -> None:
+        """Wait as described there."""
+        await ServedRequest.take_loop_turn(self)
 
     def pause_collector(self) -> None:
         """Keep the garbage collector off until the request ends: it would scan millions of new lists at once."""

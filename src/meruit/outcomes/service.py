@@ -54,9 +54,10 @@ if TYPE_CHECKING:
 
 MAX_COMPILED, MAX_COMPILED_BYTES = 256, 16 * 1024 * 1024
 """Sets of criteria that are kept compiled, and how large all of them together may be as they are written."""
-SMALL_BYTES = 64 * 1024
-"""Work up to this size is judged where it arrives; larger work must not hold up everybody else."""
-
+SMALL_WORK = 16 * 1024
+"""Bytes of the work times questions about it, up to which it is judged where it arrives; others wait meanwhile."""
+SMALL_BYTES = 16 * 1024
+"""Work up to this size is prepared for the record where it arrives."""
 
 TRY_BUDGET_S = 15.0
 """How long the code of criteria that are registered or published is tried, all of it together."""
@@ -125,8 +126,7 @@ class Registrar:
         if isinstance(written, SuccessCriteria):
             refuse_faults(self.engine.catalogue, written)
             return self._compile(written, None)
-        key = payload_digest(written)
-        found = None if key is None else self._compiled.get(key)
+        found = self.find_compiled(written)
         if found is not None:
             return found
         criteria = parse_criteria(
@@ -135,7 +135,12 @@ class Registrar:
             max_criteria=self._max_criteria,
             examine=examine_with(self.engine.catalogue),
         )
-        return self._compile(criteria, key)
+        return self._compile(criteria, payload_digest(written))
+
+    def find_compiled(self, written: Mapping[str, Any]) -> CompiledCriteria | None:
+        """Criteria that were compiled before; None where that is still to be done, which may take long."""
+        key = payload_digest(written)
+        return None if key is None else self._compiled.get(key)
 
     def load_named(
         self, tenant: str, name: str, version: int | None = None
@@ -195,18 +200,16 @@ class Registrar:
         self, compiled: CompiledCriteria, submission: Submission, tenant: str = DEFAULT_TENANT
     ) -> JudgedWork:
         """Judge the work; problems with the work are part of the verdict. Votes of judges are kept for the tenant."""
-        if submission.size > SMALL_BYTES:
-            import asyncio
-
-            return await asyncio.to_thread(self.judge_sync, compiled, submission, tenant)
         outcome_id, contract_id = self._name(submission)
-        judged = self._judge_at_once(compiled, submission, outcome_id, contract_id)
-        if judged is not None:
-            return judged
+        given = (submission.input, submission.output, compiled, submission.metadata)
         with judging_for(JudgingScope(tenant)):
-            result = await self.engine.verify(
-                contract_id, submission.input, submission.output, compiled, submission.metadata
-            )
+            if submission.size * max(1, len(compiled.slots)) > SMALL_WORK:
+                result = await self.engine.verify_beside_loop(contract_id, *given)
+            else:
+                judged = self._judge_at_once(compiled, submission, outcome_id, contract_id)
+                if judged is not None:
+                    return judged
+                result = await self.engine.verify(contract_id, *given)
         return JudgedWork(outcome_id, submission, compiled, result, result.to_json())
 
     def judge_sync(

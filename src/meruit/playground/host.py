@@ -30,6 +30,7 @@ from meruit.playground.asgi import Application, Receive, Scope, Send, headers_of
 from meruit.playground.descriptors import plan_descriptors, raise_descriptor_limit
 from meruit.playground.seed import Seed, apply_seed
 from meruit.playground.state import QUOTA_BYTES, START, Clock, PlaygroundState, utc_now
+from meruit.web.fair_threads import CALLER
 
 if TYPE_CHECKING:
     from meruit.playground.mllp import MllpListener
@@ -368,6 +369,7 @@ class Host:
         elif system != PORTAL and not self._is_authorized(playground_id, headers_of(scope).get("authorization", "")):
             await (_refuse_fhir if system == "fhir" else _refuse)(send, 401, _UNAUTHORIZED)
         else:
+            CALLER.set(playground_id)
             inner = {name: scope[name] for name in _SCOPE_KEYS if name in scope}
             inner |= {"path": path, "raw_path": quote(path).encode(), "state": {}}
             inner["root_path"] = scope.get("root_path", "").removesuffix(PREFIX) + PREFIX

@@ -7,5 +7,6 @@ Starlette reads requests; what it leaves open is here. Each handler is compiled 
 - requests.py, responses.py - what handlers take and return
 - app.py - the application: groups of routes, guards, exception handlers, lifespan
 - openapi.py - the OpenAPI document of routes, from the signatures of their handlers
+- fair_threads.py, loop_turns.py - callers take turns: of threads, and of the event loop
 - validation.py - messages of msgspec, without the values that they quote
 """

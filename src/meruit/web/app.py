@@ -1,5 +1,6 @@
 """The application: routes in groups, guards before them, and a reply to every error."""
 
+import asyncio
 import re
 import traceback
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -9,7 +10,6 @@ from http import HTTPMethod
 from inspect import iscoroutinefunction
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
@@ -192,7 +192,7 @@ def _compile(route: Route) -> Callable[[Any], Awaitable[Response[Any]]]:
         if is_async:
             returned = await fn(**values)
         elif route.sync_to_thread:
-            returned = await run_in_threadpool(fn, **values)
+            returned = await asyncio.to_thread(fn, **values)
         else:
             returned = fn(**values)
         response: Response[Any] = returned if isinstance(returned, Response) else Response(returned)

@@ -83,6 +83,9 @@ class StrictRequest(Request):
     async def wait_for_body_turn(self) -> None:
         """Wait until a large body may be parsed; here without waiting."""
 
+    async def take_loop_turn(self) -> None:
+        """Wait until a small body may be parsed on the event loop; here without waiting."""
+
     def pause_collector(self) -> None:
         """Keep the garbage collector off until the request ends; here only while it is parsed."""
 
@@ -106,6 +109,7 @@ class StrictRequest(Request):
             return await asyncio.get_running_loop().run_in_executor(_PARSER, self._parse, body, kind)
         if len(body) > SMALL_BYTES:
             return await asyncio.to_thread(self._parse, body, kind)
+        await self.take_loop_turn()
         return self._parse(body, kind)
 
     def _parse(self, body: bytes, kind: Any) -> Any:

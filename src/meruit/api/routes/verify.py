@@ -15,7 +15,6 @@ from meruit.api.direct_routes import DirectRequest, DirectRoute
 from meruit.api.request import ApiRequest, EncodedReply, ServedRequest, Service
 from meruit.api.wire.common import Body, CriteriaReference, Key, Label, Payload, json_response
 from meruit.contracts.records import RecordTries
-from meruit.documents.authoring import CUSTOM, WRAPPER
 from meruit.errors import ApiProblem, Unavailable
 from meruit.log.entries import OUR_CONTRACT
 from meruit.model.access import AgentScore, Caller, Role, show_score
@@ -34,7 +33,7 @@ from meruit.web.routing import post
 
 MAX_BATCH = 100
 SMALL_BYTES = 16 * 1024
-"""Criteria of requests up to this size are compiled in the event loop."""
+"""Criteria of requests up to this size are looked up in the event loop."""
 _SUBMITTING_ROLES = (Role.AGENT, Role.OPERATOR, Role.ADMIN)
 SUBMITTERS = allow(*_SUBMITTING_ROLES)
 
@@ -266,7 +265,7 @@ async def load_criteria(
         if version and caller.role is Role.AGENT:
             raise ApiProblem(403, "forbidden", "an agent is judged by the latest criteria; leave @version out")
         try:
-            found = await asyncio.to_thread(
+            _, named = await asyncio.to_thread(
                 service.registrar.load_named, caller.tenant, name, int(version or 0) or None
             )
         except Unavailable:
@@ -275,18 +274,12 @@ async def load_criteria(
             # Each problem names a metric or a threshold.
             why = "these criteria do not run here; report it to the operator"
             raise ApiProblem(422, "unavailable_here", why) from None
-        return found[1]
+        return named
     if caller.role is Role.AGENT:
         raise ApiProblem(403, "forbidden", "an agent is judged by registered criteria; send their name as criteria")
-    if size > SMALL_BYTES or _has_code(wanted):
-        # Compiling large criteria, and loading code in its sandbox, would block the event loop.
-        return await asyncio.to_thread(service.registrar.compile, wanted)
-    return service.registrar.compile(wanted)
-
-
-def _has_code(criteria: Mapping[str, Any]) -> bool:
-    inner = criteria.get(WRAPPER)
-    return bool(criteria.get(CUSTOM) or (isinstance(inner, Mapping) and inner.get(CUSTOM)))
+    found = service.registrar.find_compiled(wanted) if size <= SMALL_BYTES else None
+    # Compiling patterns and schemas, and loading code in its sandbox, would block the event loop.
+    return await asyncio.to_thread(service.registrar.compile, wanted) if found is None else found
 
 
 def _reply(judged: Sequence[JudgedWork], *, recorded: bool, single: bool) -> bytes:
