@@ -20,8 +20,9 @@ from meruit.metrics.support import bleu, rouge, word_numbers
 from meruit.metrics.support.bleu import ORDERS, words_13a
 from meruit.metrics.support.families import TextQualityExtractor
 from meruit.metrics.support.rouge import words_alphanumeric
+from meruit.metrics.support.tokenizers import Tokenizer
 from meruit.metrics.support.word_numbers import number_words
-from meruit.metrics.text import output_length, word_count
+from meruit.metrics.text import MAX_CHARS, WordReader, output_length, word_count
 from meruit.model.evidence import Cause, Fault, Missing
 from meruit.model.work import Work
 from meruit.registry import Ask, Finding, InputProblem, metrics
@@ -364,13 +365,47 @@ def test_twenty_thousand_words_are_compared() -> None:
     assert all(isinstance(value, float) and 0.5 < value < 0.95 for value in found)
 
 
-def test_a_text_of_ten_megabytes_is_refused_as_too_costly() -> None:
-    work = pair("a few words of reference", "word " * 2_000_000)
-    for metric in COMPARED:
-        found = metric(work)
-        assert isinstance(found, Missing)
-        assert (found.cause, found.fault) == (Cause.TOO_COSTLY, Fault.SYSTEM)
-        assert "2000000 words" in found.why
+WORDS = st.lists(st.sampled_from("abcdefgh"), max_size=40)
+
+
+@given(WORDS, WORDS, st.integers(1, 5))
+def test_long_texts_are_counted_in_slices_with_equal_results(one: list[str], other: list[str], most: int) -> None:
+    def figures() -> list[float | None]:
+        pair = number_words(one, other)
+        # Without the ways of short texts.
+        runs = [rouge.rouge_runs(pair, order) for order in (1, 2)]
+        return [*runs, rouge.rouge_l(one, other), bleu.bleu(one, other)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (rouge, bleu, word_numbers):
+            patch.setattr(module, "MAX_NUMBERED", 0)
+        patch.setattr(word_numbers, "MAX_NATIVE_CELLS", 0)
+        whole = figures()
+        patch.setattr(word_numbers, "SLICE_WORDS", most)
+        assert figures() == whole
+        sizes = [len(some) for some in word_numbers.in_slices(one)]
+    assert (sum(sizes), max(sizes, default=0) <= most) == (len(one), True)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [("word " * 200_001, "1000005 characters"), ("a b " * 125_001, "250002 words")]
+)
+def test_a_text_beyond_a_limit_is_refused_as_too_costly(text: str, why: str) -> None:
+    for work in (pair("a few words of reference", text), pair(text, "a few words")):
+        for metric in COMPARED:
+            found = metric(work)
+            assert isinstance(found, Missing)
+            assert (found.cause, found.fault) == (Cause.TOO_COSTLY, Fault.SYSTEM)
+            assert why in found.why
+
+
+def test_a_text_that_is_too_long_is_not_cut_into_words() -> None:
+    def cut(text: str) -> list[str]:
+        assert len(text) <= MAX_CHARS, "other threads would wait"
+        return text.split()
+
+    reader = WordReader(Tokenizer("any", cut), lower=False)
+    assert isinstance(reader(pair("a few words", "." * (MAX_CHARS + 1))), Missing)
 
 
 @pytest.mark.parametrize("limit", ["MAX_LCS_CELLS", "MAX_LCS_BITS"])

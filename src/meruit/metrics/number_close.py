@@ -41,7 +41,9 @@ _PATTERNS = {decimal: _number_pattern(decimal) for decimal in ".,"}
 
 
 def _numbers(text: str, decimal: str) -> list[Decimal]:
-    return [number for found in _PATTERNS[decimal].findall(text) if (number := _parse(found, decimal)) is not None]
+    # One after another: other threads wait while many are found in one call.
+    found = _PATTERNS[decimal].finditer(text)
+    return [number for one in found if (number := _parse(one[0], decimal)) is not None]
 
 
 def _parse(text: str, decimal: str) -> Decimal | None:

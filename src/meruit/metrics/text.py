@@ -18,8 +18,10 @@ from meruit.model.work import Work
 from meruit.registry import Ask, Finding, InputProblem, Measure, metrics
 from meruit.suggestions import nearest
 
-MAX_WORDS = 1_000_000
-"""The longest text that is compared, in words: some seconds and half a gigabyte."""
+MAX_CHARS = 1_000_000
+"""The longest text that is cut into words: other threads wait while it is searched for the places."""
+MAX_WORDS = 250_000
+"""The longest text that is compared, in words."""
 MAX_LETTERS_SHOWN = 10
 """Lost letters that a message names."""
 
@@ -72,11 +74,11 @@ class WordReader:
 
     def __call__(self, work: Work) -> WordPair | Missing:
         """Read both; an unusable reference is found before an unusable text."""
-        reference = _reference(work.input)
+        reference = _short(_reference(work.input), "reference")
         words = reference if isinstance(reference, Missing) else self.read_reference(reference)
         if isinstance(words, Missing):
             return words
-        text = _text(work)
+        text = _short(_text(work), "text")
         return text if isinstance(text, Missing) else _within_limit(words, self._cut(text))
 
     def number(self, work: Work) -> NumberedPair | Missing:
@@ -111,6 +113,12 @@ def _advise(tokenizer: Tokenizer) -> str:
     if tokenizer.name == "char":
         return "write a reference"
     return f"set params.tokenizer to {'char' if tokenizer.name == 'unicode' else 'unicode'}, or write another reference"
+
+
+def _short(text: str | Missing, whose: str) -> str | Missing:
+    if isinstance(text, str) and len(text) > MAX_CHARS:
+        return _too_costly(f"the {whose} has {len(text)} characters, and at most {MAX_CHARS} are compared")
+    return text
 
 
 def _within_limit(reference: list[str], text: list[str]) -> WordPair | Missing:

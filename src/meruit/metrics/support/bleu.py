@@ -1,15 +1,16 @@
 """BLEU as WMT reports it: mteval's 13a words, up to four of them in a row, exponential smoothing."""
 
 import re
-from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from math import exp, log
 
 from meruit.metrics.support.word_numbers import (
     MAX_NUMBERED,
+    count_known,
     count_shared,
     count_shared_pairs,
     count_shared_words,
+    count_values,
     number_runs,
     number_words,
 )
@@ -78,11 +79,10 @@ def _marks_apart(line: str) -> str:
 
 def count_shared_ngrams(reference: Sequence[Hashable], candidate: Sequence[Hashable], order: int) -> tuple[int, bool]:
     """How many runs of so many words both have, and whether some run comes twice in the reference."""
-    had = Counter(_ngrams(reference, order))
-    shared = filter(had.__contains__, _ngrams(candidate, order))
+    had = count_values(_ngrams(reference, order))
+    found = count_known(_ngrams(candidate, order), had)
     if len(had) == max(0, len(reference) - order + 1):
-        return len({*shared}), False
-    found = Counter(shared)
+        return len(found), False
     # Most runs occur once, and then their number in the reference does not matter.
     return len(found) + sum([min(count, had[run]) - 1 for run, count in found.items() if count > 1]), True
 
@@ -130,5 +130,5 @@ def _count_runs(reference: Sequence[str], candidate: Sequence[str]) -> Iterator[
             found, repeated = count_shared_ngrams(*pair, order)
         else:
             # Where no pair of words repeats no triple does, and nothing needs counting.
-            found = len({*_ngrams(pair.reference, order)}.intersection(_ngrams(pair.text, order)))
+            found = len(count_known(_ngrams(pair.text, order), count_values(_ngrams(pair.reference, order))))
         yield found

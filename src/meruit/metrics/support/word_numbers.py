@@ -1,12 +1,16 @@
 """Two texts as numbers, one for each word: runs of words are then numbers too, and quickly counted."""
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
 from functools import cache
-from itertools import count, pairwise
+from itertools import count, islice, pairwise
 from struct import pack, unpack
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+T = TypeVar("T", bound=Hashable)
+
+SLICE_WORDS = 16_384
+"""Words that are numbered or counted in one call."""
 WORD_BITS = 64
 MAX_ORDER = 4
 MAX_NUMBERED = 38_000
@@ -33,9 +37,41 @@ def number_words(reference: Sequence[Hashable], text: Sequence[Hashable]) -> Num
     """Number each word by where it first comes."""
     number = dict[Hashable, int]().setdefault
     return NumberedPair(
-        [*map(number, reference, count())],
-        [*map(number, text, count(len(reference)))],
+        _number_all(reference, number, count()),
+        _number_all(text, number, count(len(reference))),
     )
+
+
+def _number_all(words: Sequence[Hashable], number: Callable[[Hashable, int], int], places: Iterator[int]) -> list[int]:
+    if len(words) <= SLICE_WORDS:
+        return [*map(number, words, places)]
+    found: list[int] = []
+    for some in in_slices(words):
+        found.extend(map(number, some, places))
+    return found
+
+
+def in_slices(values: Iterable[T]) -> Iterator[list[T]]:
+    """The values, as many at once as may be counted in one call, during which no other thread runs."""
+    waiting = iter(values)
+    while some := [*islice(waiting, SLICE_WORDS)]:
+        yield some
+
+
+def count_values(values: Iterable[T]) -> Counter[T]:
+    """How often each value comes."""
+    counts = Counter[T]()
+    for some in in_slices(values):
+        counts.update(some)
+    return counts
+
+
+def count_known(values: Iterable[T], known: Container[T]) -> Counter[T]:
+    """How often each of the known values comes."""
+    counts = Counter[T]()
+    for some in in_slices(values):
+        counts.update(filter(known.__contains__, some))
+    return counts
 
 
 def number_runs(
@@ -100,8 +136,8 @@ def count_shared(one: Sequence[int], other: Sequence[int]) -> int:
     if len(one) * len(other) <= MAX_NATIVE_CELLS:
         # The longest common subsequence of sorted lists is what they share.
         return native_common_length(sorted(one), sorted(other))
-    had = Counter(one)
-    found = Counter(filter(had.__contains__, other))
+    had = count_values(one)
+    found = count_known(other, had)
     return sum([min(times, had[number]) for number, times in found.items()])
 
 
