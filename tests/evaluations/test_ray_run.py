@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from meruit import VerificationEngine
-from meruit.errors import DocumentError, MeruitError
+from meruit.errors import DocumentError, InvalidCase, MeruitError
 from meruit.evaluations import ray_run
 from meruit.evaluations.datafiles import ColumnMap, DataFile, open_data
 from meruit.evaluations.file_shares import cut_file
@@ -36,8 +37,10 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks of Ray that run where they are asked for."""
 
     @contextmanager
-    def session(_workers: int) -> Iterator[None]:
-        yield
+    def session(_workers: int) -> Iterator[Future[None]]:
+        up = Future[None]()
+        up.set_result(None)
+        yield up
 
     class Remote:
         def __init__(self, function: Any) -> None:
@@ -51,6 +54,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_run, "ray_session", session)
     monkeypatch.setattr(ray, "remote", Remote)
     monkeypatch.setattr(ray, "get", lambda answer: answer)
+    monkeypatch.setattr(ray, "put", lambda value: value)
 
 
 def write(folder: Path, rows: list[Any]) -> DataFile:
@@ -95,6 +99,75 @@ def test_a_run_goes_on_where_it_ended(evaluator: Evaluator, reader: Evaluations,
     done = RayRun(VerificationEngine, "default").run(evaluator, reader.find("later"), criteria, file, ColumnMap())
     assert (done.status, done.cases) == ("finished", 2_100)
     assert [one["case_id"] for one in rows_of(reader, "later")] == [str(n + 1) for n in range(2_100)]
+
+
+class Starting(Future[None]):
+    """Ray that is up, or refuses, once it was asked so often whether it is."""
+
+    def __init__(self, times: int, refusal: MeruitError | None = None) -> None:
+        super().__init__()
+        self._left, self._refusal = times, refusal
+
+    def done(self) -> bool:
+        self._left -= 1
+        if self._left < 0 and not super().done():
+            if self._refusal is None:
+                self.set_result(None)
+            else:
+                self.set_exception(self._refusal)
+        return super().done()
+
+    def result(self, timeout: float | None = None) -> None:
+        self._left = 0
+        self.done()
+        return super().result(timeout)
+
+
+def start_slowly(monkeypatch: pytest.MonkeyPatch, starting: Starting) -> None:
+    @contextmanager
+    def session(_workers: int) -> Iterator[Future[None]]:
+        yield starting
+
+    monkeypatch.setattr(ray_run, "ray_session", session)
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("times", [1, 2, 9])
+def test_this_process_judges_until_ray_is_up(
+    evaluator: Evaluator, reader: Evaluations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    start_slowly(monkeypatch, Starting(times))
+    file, criteria = write(tmp_path, some(5_000)), evaluator.compile(CRITERIA)
+    run_cases(evaluator, evaluator.start("here", criteria), criteria, file.cases())
+    there = evaluator.start("there", criteria)
+    done = RayRun(VerificationEngine, "default").run(evaluator, there, criteria, file, ColumnMap())
+    assert (done.status, done.cases) == ("finished", 5_000)
+    assert rows_of(reader, "there") == rows_of(reader, "here")
+
+
+@pytest.mark.usefixtures("at_once")
+def test_what_was_judged_before_ray_failed_is_kept(
+    evaluator: Evaluator, reader: Evaluations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, criteria = write(tmp_path, some(5_000)), evaluator.compile(CRITERIA)
+    run, started = RayRun(VerificationEngine, "default"), evaluator.start("later", criteria)
+    start_slowly(monkeypatch, Starting(1, MeruitError("Ray did not start")))
+    with pytest.raises(MeruitError, match="did not start"):
+        run.run(evaluator, started, criteria, file, ColumnMap())
+    assert reader.find("later").cases == 2_048
+    start_slowly(monkeypatch, Starting(0))
+    assert run.run(evaluator, reader.find("later"), criteria, file, ColumnMap()).cases == 5_000
+
+
+@pytest.mark.usefixtures("at_once")
+def test_an_id_of_an_earlier_share_is_refused(evaluator: Evaluator, tmp_path: Path) -> None:
+    criteria = evaluator.compile(CRITERIA)
+    rows = [{**row, "id": str(n)} for n, row in enumerate(some(2_500))]
+    file = write(tmp_path, [*rows, {**rows[0], "id": "7"}])
+    with pytest.raises(InvalidCase, match="'7'"):
+        RayRun(VerificationEngine, "default").run(
+            evaluator, evaluator.start("twins", criteria), criteria, file, ColumnMap()
+        )
 
 
 @pytest.mark.usefixtures("at_once")

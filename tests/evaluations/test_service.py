@@ -18,7 +18,7 @@ from meruit.errors import (
     Problem,
     UnknownName,
 )
-from meruit.evaluations.case_judge import SegmentBuffer
+from meruit.evaluations.case_judge import FinishedSegment, SegmentBuffer, finish_segment
 from meruit.evaluations.compare import compare_evaluations
 from meruit.evaluations.evaluation import MAX_NAME, MAX_TAGS, Case, CaseError, EvaluationStatus
 from meruit.evaluations.reader import CaseFilter, EvaluationFilter, Evaluations
@@ -153,6 +153,27 @@ def test_a_case_is_recorded_once_whoever_records_it(evaluator: Evaluator, criter
     evaluator.record(started, [evaluator.judge(criteria, case(1))])
     with pytest.raises(EvaluationConflict):
         evaluator.record(started, [evaluator.judge(criteria, case(2)), evaluator.judge(criteria, case(1))])
+
+
+def test_several_segments_are_recorded_together_or_not_at_all(
+    evaluator: Evaluator, reader: Evaluations, criteria: CompiledCriteria
+) -> None:
+    def pack(*numbers: int) -> FinishedSegment:
+        return finish_segment([evaluator.judge(criteria, case(n)) for n in numbers])
+
+    started = evaluator.start("first", criteria)
+    assert evaluator.record_all(started, [pack(0, 1), pack(2)], recorded=0) == 2
+    # Another process has recorded more than this one knows.
+    for known in (0, None):
+        with pytest.raises(EvaluationConflict):
+            evaluator.record_all(started, [pack(3, 4), pack(5, 1)], recorded=known)
+    assert evaluator.record_all(started, [pack(3, 4), pack(5)], recorded=0) == 4
+    found = reader.find("first")
+    assert (found.cases, found.segments) == (6, 4)
+    assert [(one.case_id, one.seq) for one in reader.cases(found)] == [(case(n).id, n + 1) for n in range(6)]
+    evaluator.finish(started)
+    with pytest.raises(EvaluationConflict):
+        evaluator.record_all(started, [pack(6)])
 
 
 def test_two_cases_of_one_id_are_refused(evaluator: Evaluator, criteria: CompiledCriteria) -> None:

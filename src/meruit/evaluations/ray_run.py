@@ -6,49 +6,31 @@ This process only appends them, in the order of the file. So the records are tho
 import pickle
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from math import ceil
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from meruit.errors import MeruitError
-from meruit.evaluations.bulk_judge import BulkJudge
-from meruit.evaluations.case_judge import CaseJudge, FinishedSegment, pack_segment
+from meruit.evaluations.case_judge import FinishedSegment, pack_segment
 from meruit.evaluations.datafiles import ColumnMap, DataFile
 from meruit.evaluations.evaluation import EvaluationRecord
 from meruit.evaluations.file_shares import FORMATS, FileShare, can_cut, cut_file, has_rows, read_share
+from meruit.evaluations.ray_worker import JudgedShare, SharedRun, judge_share, read_reply, try_share
 from meruit.evaluations.run import Report, RunState, TwinGuard
 from meruit.evaluations.segment import unpack
 from meruit.evaluations.service import Evaluator
-from meruit.outcomes.records import criteria_from
 from meruit.outcomes.rescore.ray import DEFAULT_WORKERS, ray_session
-from meruit.store.store import ClockAndEntropy
 from meruit.verify.catalogue import CompiledCriteria
 from meruit.verify.engine import VerificationEngine
 
-MAX_JOBS = 4
-"""How many evaluations a worker keeps ready."""
 WAITING_SHARES = 2
 """Shares for each worker that are judged or wait to be recorded."""
 LEAST_S = 45.0
 """Judging that takes less is done here: starting Ray takes eight seconds or more, and this process records alone."""
 WARM_ROWS, SAMPLE_ROWS, SAMPLE_S = 64, 512, 1.0
 """Rows and seconds that say how long a file takes; the first rows fill caches."""
-
-
-class SharedRun(msgspec.Struct, frozen=True):
-    """What a worker makes its part of a run from: bytes and texts, so that equal ones are known to be equal."""
-
-    criteria: bytes
-    engine: bytes
-    """How to make the engine, pickled."""
-    tenant: str
-    file: DataFile
-    columns: ColumnMap
 
 
 class RayRun:
@@ -80,20 +62,28 @@ class RayRun:
         shared = SharedRun(criteria=criteria.body, engine=self._engine, tenant=self._tenant, file=file, columns=columns)
         state = RunState(evaluator=evaluator, evaluation=evaluation, criteria=criteria, report=report, timer=timer)
         recorder = _InOrder(state)
-        with state.count_recorded_at_fault(), ray_session(self._workers):
-            import ray
-
-            # Any: Ray has no types that say more.
-            remote: Any = ray.remote(try_share)
-            waiting: deque[tuple[FileShare, Any]] = deque()
-            for share in recorder.find_unrecorded(shared):
-                waiting.append((share, remote.remote(shared, share)))
-                if len(waiting) >= WAITING_SHARES * self._workers:
-                    recorder.record(shared, *_result(ray, *waiting.popleft()))
-            while waiting:
-                recorder.record(shared, *_result(ray, *waiting.popleft()))
+        shares = recorder.find_unrecorded(shared)
+        with state.count_recorded_at_fault(), ray_session(self._workers) as starting:
+            # Until Ray is up, this process judges.
+            while not starting.done() and (share := next(shares, None)):
+                recorder.record(judge_share(shared, share))
+            starting.result()
+            self._judge_elsewhere(recorder, shared, shares)
         state.report_progress(last=True)
         return state.finish()
+
+    def _judge_elsewhere(self, recorder: "_InOrder", shared: SharedRun, shares: Iterator[FileShare]) -> None:
+        import ray
+
+        # Any: Ray has no types that say more.
+        remote: Any = ray.remote(try_share)
+        everywhere, waiting = ray.put(shared), deque[tuple[FileShare, Any]]()
+        for share in shares:
+            waiting.append((share, remote.remote(everywhere, share)))
+            if len(waiting) >= WAITING_SHARES * self._workers:
+                recorder.record(_result(ray, shared, *waiting.popleft()))
+        while waiting:
+            recorder.record(_result(ray, shared, *waiting.popleft()))
 
 
 def is_worth_ray(
@@ -118,11 +108,13 @@ def is_worth_ray(
     return rows > 0 and has_rows(file, ceil(LEAST_S * rows / max(took, 1e-9)))
 
 
-def _result(ray: Any, share: FileShare, reference: Any) -> tuple[FileShare, list[FinishedSegment] | str]:
+def _result(ray: Any, shared: SharedRun, share: FileShare, reference: Any) -> JudgedShare:
     try:
-        return share, _READER.decode(ray.get(reference))
+        judged = read_reply(ray.get(reference))
     except ray.exceptions.RayError as problem:
         raise MeruitError(f"a worker of Ray failed: {problem}; run the command again to continue") from None
+    # Judged here once more, so that the error is the one that a run without Ray raises.
+    return judge_share(shared, share) if isinstance(judged, str) else judged
 
 
 def _refuse_unfit(file: DataFile, criteria: CompiledCriteria) -> None:
@@ -153,24 +145,25 @@ class _InOrder:
     def _find_known(self, ids: list[str]) -> set[tuple[str, int]]:
         return self._state.evaluator.find_known(self._state.evaluation, ids)
 
-    def record(self, shared: SharedRun, share: FileShare, segments: list[FinishedSegment] | str) -> None:
+    def record(self, judged: JudgedShare) -> None:
         """Record what came of a share."""
-        if isinstance(segments, str):
-            # Judged here once more, so that the error is the one that a run without Ray raises.
-            segments = judge_share(shared, share)
-        for segment in segments:
+        for segment in judged.segments:
+            self._twins.check_all([(case.case_id, case.repeat) for case in segment.summaries])
+        if self._state.evaluation.cases:
+            self._record_unknown(judged.segments)
+        else:
+            self._state.count_share(judged.judged, judged.passed, judged.open, judged.spent_micros)
+            self._state.record_segments(judged.segments)
+        self._state.report_progress()
+
+    def _record_unknown(self, segments: Sequence[FinishedSegment]) -> None:
+        new = [one for one in map(self._without_known, segments) if one.summaries]
+        for segment in new:
             for case in segment.summaries:
-                self._twins.check(case.case_id, case.repeat)
-            new = self._without_known(segment)
-            for case in new.summaries:
                 self._state.count_summary(case)
-            if new.summaries:
-                self._state.evaluator.record_finished(self._state.evaluation, new)
-            self._state.report_progress()
+        self._state.record_segments(new)
 
     def _without_known(self, segment: FinishedSegment) -> FinishedSegment:
-        if not self._state.evaluation.cases:
-            return segment
         known = self._find_known([case.case_id for case in segment.summaries])
         unknown = [
             (summary, content)
@@ -180,37 +173,3 @@ class _InOrder:
         if len(unknown) in (0, len(segment.summaries)):
             return segment if unknown else FinishedSegment(summaries=(), root=b"", blob=b"")
         return pack_segment(*map(list, zip(*unknown, strict=True)))
-
-
-def try_share(shared: SharedRun, share: FileShare) -> bytes:
-    """Judge a share: what runs in a worker. A problem comes back as text, because not every error can travel.
-
-    As bytes of our own: Ray would spend as long on each case as judging it takes.
-    """
-    try:
-        return msgspec.msgpack.encode(judge_share(shared, share))
-    except MeruitError as problem:
-        return msgspec.msgpack.encode(str(problem))
-
-
-_READER: msgspec.msgpack.Decoder[list[FinishedSegment] | str] = msgspec.msgpack.Decoder(list[FinishedSegment] | str)
-
-
-def judge_share(shared: SharedRun, share: FileShare) -> list[FinishedSegment]:
-    """The finished segments of a share."""
-    bulk, finished = BulkJudge(*_job(shared.criteria, shared.engine, shared.tenant)), list[FinishedSegment]()
-    for case in read_share(shared.file, share, shared.columns):
-        if segment := bulk.add(case):
-            finished.append(segment)
-    if segment := bulk.take():
-        finished.append(segment)
-    return finished
-
-
-@lru_cache(maxsize=MAX_JOBS)
-def _job(criteria: bytes, engine: bytes, tenant: str) -> tuple[CaseJudge, CompiledCriteria]:
-    """The engine and the criteria, made once a worker."""
-    # Written only by the process that started this worker.
-    make_engine: Callable[[], VerificationEngine] = pickle.loads(engine)  # noqa: S301
-    made = make_engine()
-    return CaseJudge(made, tenant, ClockAndEntropy()), made.compile(criteria_from(criteria))

@@ -1,7 +1,7 @@
 """A whole run of an evaluation: cases in, segments out, with limits, progress, and going on after a death."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice, zip_longest
@@ -153,6 +153,14 @@ class RunState:
         self.spent_micros += case.cost_micros or 0
         self.tally.add(passed=case.success, open_=case.verdict in OPEN, group=case.case_id)
 
+    def count_share(self, judged: int, passed: int, open_: int, spent_micros: int) -> None:
+        """Count cases that another process judged."""
+        self.judged += judged
+        self.spent_micros += spent_micros
+        self.tally.passed += passed
+        self.tally.open += open_
+        self.tally.failed += judged - passed - open_
+
     def record(self, cases: list[JudgedCase]) -> None:
         """Record a segment, unless it is empty."""
         if cases:
@@ -163,6 +171,12 @@ class RunState:
         """Record a segment that is packed already."""
         self.evaluator.record_finished(self.evaluation, segment, recorded=self.recorded)
         self.recorded += len(segment.summaries)
+
+    def record_segments(self, segments: Sequence[FinishedSegment]) -> None:
+        """Record several together."""
+        if segments:
+            self.evaluator.record_all(self.evaluation, segments, recorded=self.recorded)
+            self.recorded += sum(len(one.summaries) for one in segments)
 
     def finish(self) -> EvaluationRecord:
         """Finish the evaluation; raises NoCases where it has none."""
@@ -282,6 +296,15 @@ class TwinGuard:
                 "one case differ in `repeat`)"
             )
         self.seen.add(key)
+
+    def check_all(self, cases: Sequence[tuple[str, int]]) -> None:
+        """The same for several."""
+        keys = {*map(hash, cases)}
+        if len(keys) == len(cases) and self.seen.isdisjoint(keys):
+            self.seen |= keys
+        else:
+            for case_id, repeat in cases:
+                self.check(case_id, repeat)
 
 
 def repeat_cases(cases: Iterable[Case], times: int) -> Iterator[Case]:

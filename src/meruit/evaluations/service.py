@@ -31,7 +31,13 @@ from meruit.evaluations.pairwise import (
 )
 from meruit.evaluations.reader import Evaluations
 from meruit.evaluations.store.read import find, find_known_cases, find_spending
-from meruit.evaluations.store.write import DropEmptyEvaluation, FinishEvaluation, RecordSegment, StartEvaluation
+from meruit.evaluations.store.write import (
+    DropEmptyEvaluation,
+    FinishEvaluation,
+    RecordSegment,
+    RecordSegments,
+    StartEvaluation,
+)
 from meruit.judges.prefer import PairJudge, PairQuestion
 from meruit.judges.records import read_totals
 from meruit.judges.service import ModelJudges
@@ -208,13 +214,23 @@ class Evaluator:
         """The same for a segment that is packed already."""
         return self._store.recorder.write(self._draft_finished(evaluation, segment, recorded))
 
+    def record_all(
+        self, evaluation: EvaluationRecord, segments: Sequence[FinishedSegment], recorded: int | None = None
+    ) -> int:
+        """The same for several segments, which become durable together; the number of the last."""
+        writes = []
+        for segment in segments:
+            writes.append(self._draft_finished(evaluation, segment, recorded))
+            recorded = None if recorded is None else recorded + len(segment.summaries)
+        return self._store.recorder.write(RecordSegments(tuple(writes)))
+
     def draft_segment(self, evaluation: EvaluationRecord, judged: Sequence[JudgedCase]) -> Write[int]:
         """The write that records a segment; its blob goes with it."""
         return self._draft_finished(evaluation, finish_segment(judged))
 
     def _draft_finished(
         self, evaluation: EvaluationRecord, segment: FinishedSegment, recorded: int | None = None
-    ) -> Write[int]:
+    ) -> RecordSegment:
         # Never a file, which a death would leave behind with the work in it and no record of it.
         blob = in_database(segment.blob)
         return RecordSegment(

@@ -1,7 +1,7 @@
 """Writing evaluations: begun by name, filled segment by segment, then finished."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from sqlalchemy import select
@@ -133,17 +133,14 @@ class RecordSegment:
 
     def __call__(self, writing: WriteTransaction) -> int:
         """Write the segment and return its number; raises EvaluationConflict where a case is there already."""
-        # As text: building a query costs as much as recording some of the cases.
-        found = writing.fetch(_STATE, self.tenant, self.evaluation_id)
-        if not found:
-            raise _not_found(self.evaluation_id)
-        name, status, cases, segments, criteria_digest = found[0]
-        if status != EvaluationStatus.RUNNING.value:
-            raise EvaluationConflict(f"the evaluation {name!r} is finished, and does not change")
-        if cases != self.recorded:
+        return self.append(writing, _read_growing(writing, self.tenant, self.evaluation_id)).segments
+
+    def append(self, writing: WriteTransaction, before: "_Growing") -> "_Growing":
+        """Write the segment behind what is there; what is there then."""
+        if before.cases != self.recorded:
             self._refuse_known(writing)
-        number, first = int(segments) + 1, int(cases) + 1
-        digest, criteria_index = commit_criteria(writing, self.tenant, b"", criteria_digest)
+        name, number, first = before.name, before.segments + 1, before.cases + 1
+        digest, criteria_index = commit_criteria(writing, self.tenant, b"", before.criteria_digest)
         leaf = writing.append(
             SegmentEntry(
                 writing.now.written,
@@ -177,7 +174,7 @@ class RecordSegment:
             f"{self.evaluation_id}:{number}",
             {"evaluation_id": self.evaluation_id, "name": name, "segment": number, "cases": len(self.cases)},
         )
-        return number
+        return before._replace(cases=before.cases + len(self.cases), segments=number)
 
     def _rows(self, segment: int, first: int) -> list[tuple[Any, ...]]:
         """The slim rows of the cases, as _CASE_COLUMNS name them."""
@@ -218,6 +215,43 @@ class RecordSegment:
             raise EvaluationConflict(
                 f"the case {twice.case_id!r} is recorded already; another process records the same evaluation"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSegments:
+    """Several segments of one evaluation that become durable together."""
+
+    segments: tuple[RecordSegment, ...]
+    """Of different cases."""
+
+    def __call__(self, writing: WriteTransaction) -> int:
+        """Write them and return the number of the last; raises EvaluationConflict where a case is there already."""
+        first = self.segments[0]
+        growing = _read_growing(writing, first.tenant, first.evaluation_id)
+        for segment in self.segments:
+            growing = segment.append(writing, growing)
+        return growing.segments
+
+
+class _Growing(NamedTuple):
+    """An evaluation that is not finished."""
+
+    name: str
+    status: str
+    cases: int
+    segments: int
+    criteria_digest: str
+
+
+def _read_growing(writing: WriteTransaction, tenant: str, evaluation_id: str) -> _Growing:
+    # As text: building a query costs as much as recording some of the cases.
+    found = writing.fetch(_STATE, tenant, evaluation_id)
+    if not found:
+        raise _not_found(evaluation_id)
+    growing = _Growing(*found[0])
+    if growing.status != EvaluationStatus.RUNNING.value:
+        raise EvaluationConflict(f"the evaluation {growing.name!r} is finished, and does not change")
+    return growing
 
 
 @dataclass(frozen=True, slots=True)

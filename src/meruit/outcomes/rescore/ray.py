@@ -4,9 +4,11 @@ import logging
 import os
 import pickle
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache
+from importlib.util import find_spec
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -68,7 +70,8 @@ class RayRunner:
         """Each batch with a result for each of its lines, in the order they come."""
         criteria = canonical(task.criteria.model_dump(exclude_defaults=True))
         sent = _SerializedTask(criteria=criteria, engine=self._engine, now=task.now.isoformat())
-        with ray_session(self._workers):
+        with ray_session(self._workers) as starting:
+            starting.result()
             data = _ray_data()
             for span in _spans(waiting):
                 results = self._span(data, sent, [line.row for batch in span for line in batch.lines])
@@ -179,27 +182,43 @@ def _ray_data() -> Any:
 
 
 @contextmanager
-def ray_session(workers: int) -> Iterator[None]:
-    """Ray's workers, which end with this block."""
+def ray_session(workers: int) -> Iterator[Future[None]]:
+    """Ray's workers, which end with this block; they start while it does something else.
+
+    The future raises MeruitError where they do not start.
+    """
     address = os.environ.get("RAY_ADDRESS")
     for name, value in (_QUIET if address else _QUIET | _ALONE).items():
         os.environ.setdefault(name, value)
-    try:
-        import ray
-    except ImportError:
-        raise MeruitError("--engine ray needs Ray: pip install 'meruit[ray]'") from None
-    logging.getLogger("ray").setLevel(logging.ERROR)
-    # Where Ray itself would put it: the names of its sockets must be short.
-    with TemporaryDirectory(prefix="meruit-ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+    if find_spec("ray") is None:
+        raise MeruitError("--engine ray needs Ray: pip install 'meruit[ray]'")
+    with (
+        # Where Ray itself would put it: the names of its sockets must be short.
+        TemporaryDirectory(prefix="meruit-ray-", dir="/tmp", ignore_cleanup_errors=True) as folder,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        starting = thread.submit(_start, address, workers, folder)
         try:
-            ray.init(**_options(address, workers, folder))
-        # Where this machine is too busy, Ray raises a bare Exception, or ends the program.
-        except (Exception, SystemExit) as problem:  # noqa: BLE001
-            raise MeruitError(f"Ray did not start: {describe(problem)}; try again, or use --engine local") from None
-        try:
-            yield
+            yield starting
         finally:
-            ray.shutdown()
+            # A start cannot be interrupted.
+            if starting.exception() is None:
+                import ray
+
+                ray.shutdown()
+
+
+def _start(address: str | None, workers: int, folder: str) -> None:
+    # Loading Ray takes a moment as well.
+    import ray
+
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    try:
+        ray.init(**_options(address, workers, folder))
+    # Where this machine is too busy, Ray raises a bare Exception, or ends the program.
+    except (Exception, SystemExit) as problem:  # noqa: BLE001
+        ray.shutdown()
+        raise MeruitError(f"Ray did not start: {describe(problem)}; try again, or use --engine local") from None
 
 
 def _options(address: str | None, workers: int, folder: str) -> dict[str, Any]:
