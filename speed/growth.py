@@ -180,17 +180,10 @@ def _usage_run(name: str, ended: datetime) -> MeteredRun:
 def _over_contracts(size: int) -> Iterator[Measured]:
     with tempfile.TemporaryDirectory() as folder:
         location = Location(Path(folder))
+        settle.fill(location, size)
         store = Store.open(location)
         try:
             market, work = settle._opened(store)  # noqa: SLF001 - the suite's own
-            (first,) = settle._awarded(market, work, 1)  # noqa: SLF001
-            settle._settle_all(market, [first], 1)  # noqa: SLF001
-        finally:
-            store.close()
-        settle._copy(location, first, size)  # noqa: SLF001
-        store = Store.open(location)
-        try:
-            market, work = settle._opened(store)  # noqa: SLF001
             settle._settle_all(market, settle._awarded(market, work, 64), 64)  # noqa: SLF001
             ids = settle._awarded(market, work, 256)  # noqa: SLF001
             yield "settle a contract", size, _ms(lambda: settle._settle_all(market, ids, 64), 1) / len(ids)  # noqa: SLF001

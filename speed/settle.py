@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import psycopg
@@ -19,10 +20,11 @@ from meruit.documents.authoring import parse_work
 from meruit.governance.dossier import HandedIn
 from meruit.model.access import Scope
 from meruit.outcomes.service import Registrar
-from meruit.store.location import FILE, Location
-from meruit.store.store import Store
+from meruit.store.location import Location
+from meruit.store.store import ClockAndEntropy, Store, utc_now
 from meruit.verify.engine import VerificationEngine
 from speed.measure import Row
+from speed.past import copy_contract
 
 CONTRACTS = 2_000
 AT_ONCE = 64
@@ -84,7 +86,7 @@ def _measured(kind: str, location: Location, insert_us: float) -> Iterator[Row]:
 
 
 def _opened(store: Store) -> tuple[Marketplace, WorkRow]:
-    market = Marketplace(Registrar(VerificationEngine(), store))
+    market = Marketplace(Registrar(VerificationEngine(clock=store.surroundings.clock), store))
     work = store.recorder.write(market.publish(ACTOR, parse_work(WORK)))
     assert isinstance(work, WorkRow)
     return market, work
@@ -103,14 +105,15 @@ def _awarded(market: Marketplace, work: WorkRow, count: int) -> list[str]:
     return asyncio.run(award())
 
 
-def _settle_all(market: Marketplace, ids: list[str], at_once: int) -> float:
-    """Seconds for all of them."""
+def _settle_all(market: Marketplace, ids: list[str], at_once: int, *, with_run: bool = True) -> float:
+    """Seconds for all of them; a run is paid once, so a contract that is copied names none."""
 
     async def complete(waiting: list[str]) -> None:
         while waiting:
             number, contract_id = len(waiting), waiting.pop()
             text = f"A storm of strength {number % 12} is coming on day {number}; stay inside and keep candles near."
-            handed = HandedIn({"text": text}, {"duration_ms": 800 + number % 400, "run_id": contract_id})
+            run = {"run_id": contract_id} if with_run else {}
+            handed = HandedIn({"text": text}, {"duration_ms": 800 + number % 400, **run})
             case = market.find_contract(ACTOR, contract_id)
             done = await market.store.recorder.record(await market.completion(REQUEST, case, handed))
             assert isinstance(done, ContractSnapshot)
@@ -158,16 +161,21 @@ def _postgres() -> Iterator[tuple[str, str]]:
         yield server.url("ours"), server.url("theirs")
 
 
-def _over(location: Location, past: int) -> float:
-    """Milliseconds for a thousand contracts, over a past of copies of one that was really settled."""
-    store = Store.open(location)
+def fill(location: Location, past: int) -> None:
+    """A new store with a past of copies of one contract that was really settled, an hour ago."""
+    store = Store.open(location, ClockAndEntropy(clock=lambda: utc_now() - timedelta(hours=1)))
     try:
         market, work = _opened(store)
         (first,) = _awarded(market, work, 1)
-        _settle_all(market, [first], 1)
+        _settle_all(market, [first], 1, with_run=False)
     finally:
         store.close()
-    _copy(location, first, past)
+    copy_contract(location, first, past)
+
+
+def _over(location: Location, past: int) -> float:
+    """Milliseconds for a thousand contracts, over such a past."""
+    fill(location, past)
     store = Store.open(location)
     try:
         market, work = _opened(store)
@@ -175,50 +183,3 @@ def _over(location: Location, past: int) -> float:
         return _settle_all(market, _awarded(market, work, TRIED), AT_ONCE) * 1e3
     finally:
         store.close()
-
-
-# Each table with what distinguishes the copies; {id} is a text of 34 digits, {i} its number.
-COPIES = {
-    "contracts": {"id": "'con_' || {id}", "seq": "-{i}", "outcome_id": "'out_' || {id}"},
-    "contract_transitions": {"contract_id": "'con_' || {id}"},
-    "settlements": {"contract_id": "'con_' || {id}", "leaf": "-({i} * 100 + t.leaf)"},
-    "transfers": {"contract_id": "'con_' || {id}", "leaf": "-({i} * 100 + t.leaf)"},
-    "postings": {"leaf": "-({i} * 100 + t.leaf)"},
-    "outcomes": {"id": "'out_' || {id}", "seq": "-{i}", "contract_id": "'con_' || {id}"},
-    "verdicts": {"outcome_id": "'out_' || {id}"},
-    "governance_checks": {"outcome_id": "'out_' || {id}"},
-    "events": {"seq": "-({i} * 100 + t.seq)"},
-    "log_leaves": {"seq": "-({i} * 100 + t.seq)", "contract_id": "'con_' || {id}"},
-    "first_outputs": {"output_hash": "'x' || {id} || t.output_hash", "input_hash": "'x' || {id} || t.input_hash"},
-    "output_sketches": {"input_hash": "'x' || {id} || t.input_hash"},
-    "balances": {"account": "'escrow:con_' || {id}"},
-}
-ONLY = {"balances": "t.account LIKE 'escrow:%'", "log_leaves": "t.contract_id LIKE 'con_%'"}
-
-
-def _copy(location: Location, _first: str, past: int) -> None:
-    if location.url is None:
-        connection = sqlite3.connect(location.folder / FILE)
-        number = "printf('%034d', n.i)"
-        names = {table: [row[1] for row in connection.execute(f"PRAGMA table_info({table})")] for table in COPIES}
-        for table, changed in COPIES.items():
-            connection.execute(_copying(table, names[table], changed, number, past))
-        connection.commit()
-        connection.execute("ANALYZE")
-        connection.close()
-        return
-    with psycopg.connect(location.url, autocommit=True) as opened:
-        found = {
-            table: [column.name for column in opened.execute(f"SELECT * FROM {table} LIMIT 0").description or ()]
-            for table in COPIES
-        }
-        for table, changed in COPIES.items():
-            opened.execute(_copying(table, found[table], changed, "lpad(n.i::text, 34, '0')", past).encode())
-        opened.execute("ANALYZE")
-
-
-def _copying(table: str, names: list[str], changed: dict[str, str], number: str, past: int) -> str:
-    values = ", ".join(changed.get(name, f"t.{name}").format(id=number, i="n.i") for name in names)
-    where = f" WHERE {ONLY[table]}" if table in ONLY else ""
-    counted = f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {past})"
-    return f"INSERT INTO {table} ({', '.join(names)}) {counted} SELECT {values} FROM {table} t, n{where}"
