@@ -21,14 +21,12 @@ from meruit.evaluations.ray_worker import JudgedShare, SharedRun, judge_share, r
 from meruit.evaluations.run import Report, RunState, TwinGuard
 from meruit.evaluations.segment import unpack
 from meruit.evaluations.service import Evaluator
-from meruit.outcomes.rescore.ray import DEFAULT_WORKERS, ray_session
+from meruit.outcomes.rescore.ray import DEFAULT_WORKERS, LEAST_S, ray_session
 from meruit.verify.catalogue import CompiledCriteria
 from meruit.verify.engine import VerificationEngine
 
 WAITING_SHARES = 2
 """Shares for each worker that are judged or wait to be recorded."""
-LEAST_S = 45.0
-"""Judging that takes less is done here: starting Ray takes eight seconds or more, and this process records alone."""
 WARM_ROWS, SAMPLE_ROWS, SAMPLE_S = 64, 512, 1.0
 """Rows and seconds that say how long a file takes; the first rows fill caches."""
 

@@ -6,6 +6,7 @@ It imports no records, because each worker would pay for loading them.
 import pickle
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,7 +19,9 @@ from meruit.model.canonical import from_canonical
 from meruit.model.criterion import SuccessCriteria
 from meruit.store.store import ClockAndEntropy
 from meruit.verify.catalogue import CompiledCriteria
-from meruit.verify.engine import VerificationEngine
+
+if TYPE_CHECKING:
+    from meruit.verify.engine import VerificationEngine
 
 MAX_JOBS = 4
 """How many evaluations a worker keeps ready."""

@@ -1,9 +1,12 @@
-"""Ray's workers judge what this process would: the same rows in, the same bytes out."""
+"""Ray's workers judge what this process would: the same outcomes, the same records."""
 
 import json
+import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,89 +15,185 @@ import pytest
 
 from meruit import SuccessCriteria, VerificationEngine
 from meruit.errors import MeruitError
-from meruit.model.canonical import canonical
+from meruit.model.access import Scope
+from meruit.outcomes import records as outcomes
+from meruit.outcomes.records import OutcomeFilter
 from meruit.outcomes.rescore import ray as cluster
-from meruit.outcomes.rescore.ray import RayRunner, _options, _SerializedTask, _spans, _tables, judge_table, ray_session
-from meruit.outcomes.rescore.run import RescoreBatch, RescoreLine, RescoreRow, RescoreTask, judge_rows
+from meruit.outcomes.rescore.ray import RayRescore, _options, ray_session
+from meruit.outcomes.rescore.run import LocalRunner, OutcomeSpan, RescoreSummary, Skip, rescore
 from meruit.outcomes.service import Registrar, Submission
-from meruit.outcomes.store.read import OutcomeWork
 from meruit.store.location import Location
 from meruit.store.store import Store
 
 NOW = datetime(2026, 7, 1, 12, 30, 0, 123456, tzinfo=UTC)
 WORDS = {"metric": "word_count", "metric_type": "count", "comparison": "gte", "threshold": 2}
+LENGTH = {"metric": "output_length", "metric_type": "count", "comparison": "gte", "threshold": 12}
 OLD = SuccessCriteria.model_validate({"criteria": [WORDS]})
 NEW = SuccessCriteria.model_validate({"criteria": [{**WORDS, "threshold": 3}]})
+MEASURED = SuccessCriteria.model_validate({"criteria": [WORDS, LENGTH]})
 RAY_S = 300
 """Ray starts within seconds, unless the machine is busy."""
+OUTCOMES = 40
+
+
+class Workers:
+    """Stands where Ray stands: tasks run where they are asked for, and what crosses is pickled."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked = 0
+        self.up = Future[None]()
+        self.up.set_result(None)
+        self.before_answer: Any = lambda: None
+        workers = self
+
+        @contextmanager
+        def session(_workers: int) -> Iterator[Future[None]]:
+            yield workers.up
+
+        class Remote:
+            def __init__(self, function: Any) -> None:
+                self._function = function
+
+            def remote(self, *arguments: Any) -> Any:
+                workers.asked += 1
+                done = pickle.loads(pickle.dumps(self._function(*pickle.loads(pickle.dumps(arguments)))))
+                workers.before_answer()
+                return done
+
+        ray = pytest.importorskip("ray")
+        monkeypatch.setattr(cluster, "ray_session", session)
+        monkeypatch.setattr(cluster, "SPAN_ROWS", 15)
+        monkeypatch.setattr(ray, "remote", Remote)
+        monkeypatch.setattr(ray, "get", lambda answer: answer)
+        monkeypatch.setattr(ray, "put", lambda value: value)
 
 
 @pytest.fixture
-def rows() -> list[RescoreRow]:
-    engine = VerificationEngine()
-    work = OutcomeWork(b"{}", b'{"n":123456789012345678901234567890,"text":"a b c"}', b"{}")
-    stored = engine.verify_sync("c", {}, json.loads(work.output or b""), OLD)
-    return [RescoreRow(stored, (0,)), RescoreRow(stored, None, work), RescoreRow(stored, (0,))]
+def workers(monkeypatch: pytest.MonkeyPatch) -> Workers:
+    return Workers(monkeypatch)
 
 
-def _sent() -> _SerializedTask:
-    return _SerializedTask(
-        canonical(NEW.model_dump(exclude_defaults=True)), RayRunner(VerificationEngine)._engine, NOW.isoformat()
+def fill(folder: Path) -> Store:
+    store = Store.open(Location(folder))
+    registrar = Registrar(VerificationEngine(), store)
+    ready = registrar.compile(OLD)
+    for number in range(OUTCOMES):
+        work = Submission({}, {"text": "word " * (number % 5)}, {"duration_ms": number})
+        registrar.record_sync("default", registrar.judge_sync(ready, work))
+    return store
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> Iterator[tuple[Store, Store]]:
+    """Two stores of the same outcomes."""
+    fill(tmp_path / "here").close()
+    subprocess.run(["cp", "-r", str(tmp_path / "here"), str(tmp_path / "there")], check=True)
+    both = Store.open(Location(tmp_path / "here")), Store.open(Location(tmp_path / "there"))
+    yield both
+    for one in both:
+        one.close()
+
+
+# Any: the options of a rescore.
+def here(store: Store, criteria: SuccessCriteria, **more: Any) -> RescoreSummary:
+    return rescore(
+        *(store, VerificationEngine(), "default", criteria),
+        **{"narrowed": None, "reason": "r", "now": NOW, "progress": lambda *_: None, **more},
+        runner=LocalRunner(),
     )
 
 
-def test_a_worker_judges_as_this_process_does(rows: list[RescoreRow]) -> None:
-    expected = [result.to_json() for result in judge_rows(RescoreTask(VerificationEngine(), NEW, NOW), rows)]
-    tables = [judge_table(table, _sent()) for table in _tables(rows, 2)]
-    assert [table["place"].to_pylist() for table in tables] == [[0, 1], [2]]
-    assert [written for table in tables for written in table["result"].to_pylist()] == expected
+def there(store: Store, criteria: SuccessCriteria, workers: int | None = 2, **more: Any) -> RescoreSummary:
+    return RayRescore(VerificationEngine, workers).rescore(
+        *(store, VerificationEngine(), "default", criteria),
+        **{"narrowed": None, "reason": "r", "now": NOW, "progress": lambda *_: None, **more},
+    )
 
 
-class Here:
-    """Stands where Ray Data stands, and does the work at once; it may lose some."""
-
-    TaskPoolStrategy: Any = dict
-
-    def __init__(self, *, keep: bool = True) -> None:
-        self._keep = keep
-
-    def from_arrow(self, tables: list[Any]) -> "Here":
-        self._tables = tables
-        return self
-
-    def map_batches(self, function: Any, fn_kwargs: dict[str, Any], **_: Any) -> "Here":
-        self._tables = [function(table, **fn_kwargs) for table in reversed(self._tables)]
-        return self
-
-    def iter_batches(self, **_: Any) -> Iterator[Any]:
-        return iter(self._tables if self._keep else self._tables[1:])
+def said(summary: RescoreSummary) -> dict[str, Any]:
+    return {**summary.to_dict(), "seconds": 0}
 
 
-def test_results_find_their_rows_whatever_order_they_come_in(
-    rows: list[RescoreRow], monkeypatch: pytest.MonkeyPatch
+def written(store: Store) -> list[bytes]:
+    """What each outcome says now."""
+    with store.database.reading() as connection:
+        found = outcomes.page(connection, Scope("default"), limit=100)[0]
+        records = [outcomes.full_record(connection, Scope("default"), one.id, store.blobs) for one in found]
+    return [one.verification_result.to_json() for one in records if one.verification_result is not None]
+
+
+@pytest.mark.parametrize("criteria", [NEW, MEASURED])
+@pytest.mark.parametrize("more", [{}, {"again": True}, {"dry_run": True}, {"narrowed": OutcomeFilter(verdict="pass")}])
+def test_workers_record_the_same_bytes(
+    stores: tuple[Store, Store], workers: Workers, criteria: SuccessCriteria, more: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(cluster, "TASK_ROWS", 1)
-    runner = RayRunner(VerificationEngine)
-    found = runner._span(Here(), _sent(), rows)
-    expected = judge_rows(RescoreTask(VerificationEngine(), NEW, NOW), rows)
-    assert [result.to_json() for result in found] == [result.to_json() for result in expected]
-    assert runner._span(Here(), _sent(), []) == []
-    with pytest.raises(MeruitError, match="for 2 of 3 outcomes"):
-        runner._span(Here(keep=False), _sent(), rows)
+    told: list[tuple[int, int]] = []
+    expected = here(stores[0], criteria, **more)
+    summary = there(stores[1], criteria, **more, progress=lambda *now: told.append(now))
+    assert said(summary) == said(expected)
+    assert workers.asked == -(-expected.examined // 15)
+    assert told[-1] == (expected.examined, expected.examined)
+    assert written(stores[1]) == written(stores[0])
+    assert said(there(stores[1], criteria, **more)) == said(here(stores[0], criteria, **more))
 
 
-def test_batches_travel_in_spans_of_a_bounded_size(rows: list[RescoreRow], monkeypatch: pytest.MonkeyPatch) -> None:
-    # Any: what a line is of matters to nobody here.
-    summary: Any = None
-    batches = [RescoreBatch([RescoreLine(summary, row)], number) for number, row in enumerate(rows * 2)]
-    assert [len(span) for span in _spans(iter(batches))] == [6]
-    monkeypatch.setattr(cluster, "SPAN_ROWS", 4)
-    assert [len(span) for span in _spans(iter(batches))] == [4, 2]
-    monkeypatch.setattr(cluster, "SPAN_BYTES", 60)
-    assert [[one.examined for one in span] for span in _spans(iter(batches))] == [[0, 1, 2, 3], [4, 5]]
-    monkeypatch.setattr(cluster, "SPAN_BYTES", 10)
-    assert [len(span) for span in _spans(iter(batches))] == [1, 1, 2, 1, 1]
-    assert list(_spans(iter([]))) == []
+def test_an_outcome_that_was_rescored_meanwhile_is_left(stores: tuple[Store, Store], workers: Workers) -> None:
+    other = SuccessCriteria.model_validate({"criteria": [{**WORDS, "threshold": 4}]})
+    overtakings = iter([True])
+
+    def overtake() -> None:
+        if next(overtakings, False):
+            here(stores[1], other, narrowed=OutcomeFilter(verdict="fail"))
+
+    workers.before_answer = overtake
+    summary = there(stores[1], NEW)
+    # Its newer version is judged again; none is lost, and none counted twice.
+    assert (summary.examined, summary.rescored, summary.skipped) == (OUTCOMES, OUTCOMES, {})
+    assert here(stores[1], NEW).skipped == {Skip.ALREADY: OUTCOMES}
+
+
+def test_few_outcomes_are_judged_without_ray(stores: tuple[Store, Store], workers: Workers) -> None:
+    assert said(there(stores[1], NEW, None)) == said(here(stores[0], NEW))
+    assert workers.asked == 0
+
+
+@pytest.mark.parametrize(("seconds", "asked"), [(16.0, 0), (28.0, 2)])
+def test_ray_is_for_what_takes_long_here(
+    stores: tuple[Store, Store], workers: Workers, seconds: float, asked: int
+) -> None:
+    times = iter([0.0, 0.0, seconds, seconds, seconds, seconds])
+    runner = RayRescore(VerificationEngine, timer=lambda: next(times))
+    done = runner.rescore(
+        *(stores[1], VerificationEngine(), "default", NEW),
+        narrowed=None,
+        reason="r",
+        now=NOW,
+        progress=lambda *_: None,
+    )
+    assert (done.rescored, workers.asked, runner.has_begun) == (OUTCOMES, asked, asked > 0)
+
+
+def test_this_process_judges_until_ray_is_up(stores: tuple[Store, Store], workers: Workers) -> None:
+    workers.up = Future()
+    assert said(there(stores[1], NEW)) == said(here(stores[0], NEW))
+    assert workers.asked == 0
+
+
+def test_a_problem_of_a_worker_is_met_here_again(
+    stores: tuple[Store, Store], workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "_job", lambda _shared: (_ for _ in ()).throw(MeruitError("no disk")))
+    assert said(there(stores[1], NEW)) == said(here(stores[0], NEW))
+    assert workers.asked == 3
+
+
+def test_a_worker_without_the_records_says_so(stores: tuple[Store, Store], tmp_path: Path) -> None:
+    shared = cluster.SharedRescore(
+        *(Location(tmp_path / "elsewhere"), "default", b"{}", b"", NOW, None, "r"), again=False, dry_run=False
+    )
+    refused = cluster.try_span(shared, OutcomeSpan(0, 1))
+    assert isinstance(refused, str)
+    assert "no records" in refused
 
 
 def test_ray_listens_to_this_machine_only_unless_told_of_a_cluster() -> None:

@@ -3,7 +3,7 @@
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,9 +25,11 @@ from meruit.cli.terminal import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from meruit.cli.shared.engine import EngineWithCriteria
     from meruit.outcomes.rescore.columns import FileSummary
-    from meruit.outcomes.rescore.run import RescoreRunner, RescoreSummary
+    from meruit.outcomes.rescore.run import RescoreSummary
     from meruit.store.store import Store
 
 MAX_WORKERS = 256
@@ -46,7 +48,7 @@ MAX_WORKERS = 256
     "--workers",
     type=click.IntRange(1, MAX_WORKERS),
     metavar="N",
-    help="With --engine ray: number of workers (default: 2).",
+    help="With --engine ray: number of workers, for any number of outcomes (default: 2, where judging takes long).",
 )
 @click.option(
     "--from", "source", metavar="FILE.parquet", help="Judge an exported file instead of the store; record nothing."
@@ -121,17 +123,9 @@ def rescore(  # noqa: PLR0913 - one an option
 
             summary = preview_outcomes(*where, narrowed=wanted, now=now, progress=progress)
         else:
-            from meruit.outcomes.rescore.run import rescore as judge_again
-
-            runner = _runner(engine, workers, loaded, allow_python_full=allow_python_full)
+            judge_again = _rescore_here if engine == "local" else _rescore_on_ray(workers, loaded, allow_python_full)
             summary = judge_again(
-                *where,
-                narrowed=wanted,
-                reason=reason or "",
-                runner=runner,
-                now=now,
-                progress=progress,
-                dry_run=dry_run,
+                *where, narrowed=wanted, reason=reason or "", now=now, progress=progress, dry_run=dry_run
             )
         hint = _explain_none(store, tenant, summary)
     _tell(summary, hint, as_json=as_json)
@@ -155,18 +149,35 @@ def _columns_are_possible() -> bool:
     return all(find_spec(name) is not None for name in ("numpy", "polars", "pyarrow"))
 
 
-def _runner(
-    engine: str, workers: int | None, loaded: "EngineWithCriteria", *, allow_python_full: bool
-) -> "RescoreRunner":
-    from meruit.app import build_engine
-    from meruit.outcomes.rescore.run import LocalRunner
+# Any: what `rescore` of outcomes/rescore/run.py takes.
+def _rescore_here(*where: Any, **how: Any) -> "RescoreSummary":
+    from meruit.outcomes.rescore.run import LocalRunner, rescore
 
-    if engine == "local":
-        return LocalRunner()
-    from meruit.outcomes.rescore.ray import DEFAULT_WORKERS, RayRunner
+    return rescore(*where, runner=LocalRunner(), **how)
+
+
+def _rescore_on_ray(
+    workers: int | None,
+    loaded: "EngineWithCriteria",
+    allow_python_full: bool,  # noqa: FBT001 - an option
+) -> "Callable[..., RescoreSummary]":
+    from meruit.app import build_engine
+    from meruit.outcomes.rescore.ray import LEAST_S, RayRescore
 
     make = partial(build_engine, loaded.settings, allow_python_full=allow_python_full, governed=False)
-    return RayRunner(make, workers or DEFAULT_WORKERS)
+    runner = RayRescore(make, workers)
+
+    # Any: as above.
+    def rescore_there(*where: Any, **how: Any) -> "RescoreSummary":
+        summary = runner.rescore(*where, **how)
+        if not runner.has_begun:
+            note(
+                f"judging took less than {LEAST_S:.0f} s: it was done here, because Ray would take longer; "
+                "give --workers N to use Ray nevertheless"
+            )
+        return summary
+
+    return rescore_there
 
 
 def _tell(summary: "RescoreSummary", hint: str, *, as_json: bool) -> None:

@@ -323,7 +323,8 @@ def _check_engine(engine: str, workers: int | None, *, is_file: bool) -> None:
 
 def _is_worth_ray(evaluator: "Evaluator", criteria: "CompiledCriteria", file: "DataFile", columns: "ColumnMap") -> bool:
     """Whether judging a file here takes so long that starting Ray pays."""
-    from meruit.evaluations.ray_run import LEAST_S, is_worth_ray
+    from meruit.evaluations.ray_run import is_worth_ray
+    from meruit.outcomes.rescore.ray import LEAST_S
 
     if is_worth_ray(evaluator, criteria, file, columns):
         return True

@@ -1,44 +1,69 @@
-"""Batches judged by Ray's workers: the same function, elsewhere; only this process reads and writes records."""
+"""Outcomes judged again by Ray's workers: each reads its span of the store and packs finished segments.
+
+This process only appends them, in the order of the outcomes. So the records are those of a rescore without Ray.
+"""
 
 import logging
 import os
 import pickle
+import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from importlib.util import find_spec
+from itertools import chain
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
 from meruit.documents.sanitize import describe
-from meruit.errors import MeruitError
+from meruit.errors import MeruitError, StoreError
 from meruit.model.canonical import canonical
-from meruit.model.verdict import VerificationResult
-from meruit.outcomes.rescore.run import JudgedBatches, RescoreBatch, RescoreRow, RescoreTask, judge_rows
-from meruit.outcomes.store.read import OutcomeWork, criteria_from
-from meruit.outcomes.store.rescored import RescoredResult
+from meruit.model.criterion import SuccessCriteria
+from meruit.model.time import to_micros
+from meruit.outcomes.rescore.run import (
+    LocalRunner,
+    OutcomeScan,
+    OutcomeSpan,
+    Progress,
+    RescoreSummary,
+    RescoreTally,
+    RescoreTask,
+    VersionWriter,
+    judge_scan,
+)
+from meruit.outcomes.segment import PackedVersion, SegmentDraft
+from meruit.outcomes.store.batches import OutcomePlace
+from meruit.outcomes.store.read import OutcomeFilter, criteria_from
+from meruit.outcomes.store.rescored import AddRescored, RescoredVerdict, RescoredVersion, SingleVersion
+from meruit.outcomes.store.write import RecordedVersion
+from meruit.store.blobs import BlobStore
+from meruit.store.database import Database, connect
+from meruit.store.location import FILE, Location
+from meruit.store.store import ClockAndEntropy, Store
+from meruit.store.transaction import WriteTransaction
 from meruit.verify.engine import VerificationEngine
 
 DEFAULT_WORKERS = 2
-SPAN_ROWS = 10_000
-"""Outcomes that are with the workers at a time."""
-SPAN_BYTES = 64 * 1024 * 1024
-"""Work that is with the workers at a time, unless a single batch is larger."""
-TASK_ROWS = 250
-"""Outcomes that a worker is given at a time, at most."""
+LEAST_S = 45.0
+"""What takes less is judged by one process: starting Ray takes seconds, and one process records."""
+SPAN_ROWS = 2_048
+"""Outcomes that a worker is given at a time: four segments, as a rule."""
+WAITING_SPANS = 2
+"""Spans for each worker that are judged or wait to be recorded."""
 OBJECT_STORE_BYTES = 256 * 1024 * 1024
 MAX_TASKS = 4
-"""How many sets of criteria a worker keeps ready."""
+"""How many rescores a worker keeps ready."""
 _QUIET = {
     # Nothing leaves this machine; stdout and stderr belong to the command.
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
 }
 _ALONE = {
@@ -47,138 +72,273 @@ _ALONE = {
 }
 
 
-class _SerializedTask(msgspec.Struct, frozen=True):
-    """What a worker makes its task from: bytes, so that equal ones are known to be equal."""
+class SharedRescore(msgspec.Struct, frozen=True):
+    """What a worker makes its part of a rescore from; equal ones are known to be equal."""
 
+    location: Location
+    tenant: str
     criteria: bytes
     engine: bytes
     """How to make the engine, pickled."""
-    now: str
+    now: datetime
+    narrowed: OutcomeFilter | None
+    reason: str
+    again: bool
+    dry_run: bool
 
 
-class RayRunner:
-    """Judges on Ray's workers, a bounded number of batches at a time: on this machine, or on RAY_ADDRESS's cluster.
+class JudgedSpan(msgspec.Struct, frozen=True):
+    """What a worker answers."""
 
-    `make_engine` is called once in each worker, so it must be something that can be pickled.
+    tally: RescoreTally
+    """As if all versions were recorded."""
+    examined: int
+    versions: bytes
+    """Some SentVersions. As bytes: Ray would spend as long on each version as recording it takes."""
+
+
+class RayRescore:
+    """A rescore on Ray's workers: on this machine, or on RAY_ADDRESS's cluster.
+
+    `make_engine` is called once in each worker, so it must be something that can be pickled. Without a number of
+    workers, this process judges alone as long as the rest takes less than LEAST_S.
     """
 
-    def __init__(self, make_engine: Callable[[], VerificationEngine], workers: int = DEFAULT_WORKERS) -> None:
+    def __init__(
+        self,
+        make_engine: Callable[[], VerificationEngine],
+        workers: int | None = None,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._engine = pickle.dumps(make_engine)
-        self._workers = workers
+        self._asked, self._workers = workers is not None, workers or DEFAULT_WORKERS
+        self._timer = timer
+        self.has_begun = False
+        """Whether Ray was used."""
 
-    def judge(self, task: RescoreTask, waiting: Iterator[RescoreBatch]) -> JudgedBatches:
-        """Each batch with a result for each of its lines, in the order they come."""
-        criteria = canonical(task.criteria.model_dump(exclude_defaults=True))
-        sent = _SerializedTask(criteria=criteria, engine=self._engine, now=task.now.isoformat())
-        with ray_session(self._workers) as starting:
-            starting.result()
-            data = _ray_data()
-            for span in _spans(waiting):
-                results = self._span(data, sent, [line.row for batch in span for line in batch.lines])
-                start = 0
-                for batch in span:
-                    yield batch, [RescoredResult.of(one) for one in results[start : start + len(batch.lines)]]
-                    start += len(batch.lines)
-
-    # Any: Ray Data has no types that say more.
-    def _span(self, data: Any, sent: _SerializedTask, rows: Sequence[RescoreRow]) -> list[VerificationResult]:
-        if not rows:
-            return []
-        found: list[VerificationResult | None] = [None] * len(rows)
-        tables = list(_tables(rows, min(TASK_ROWS, -(-len(rows) // self._workers))))
-        judged = data.from_arrow(tables).map_batches(
-            judge_table,
-            fn_kwargs={"sent": sent},
-            batch_format="pyarrow",
-            batch_size=None,
-            compute=data.TaskPoolStrategy(size=min(self._workers, len(tables))),
+    def rescore(  # noqa: PLR0913 - one a decision
+        self,
+        store: Store,
+        engine: VerificationEngine,
+        tenant: str,
+        criteria: SuccessCriteria,
+        *,
+        narrowed: OutcomeFilter | None,
+        reason: str,
+        now: datetime,
+        progress: Progress,
+        dry_run: bool = False,
+        again: bool = False,
+    ) -> RescoreSummary:
+        """Judge stored outcomes by these criteria, as `run.rescore` does."""
+        began = self._timer()
+        task = RescoreTask(engine, criteria, now)
+        # Workers have another folder.
+        location = msgspec.structs.replace(store.database.location, folder=store.database.location.folder.resolve())
+        shared = SharedRescore(
+            location=location,
+            tenant=tenant,
+            criteria=canonical(task.criteria.model_dump(exclude_defaults=True)),
+            engine=self._engine,
+            now=now,
+            narrowed=narrowed,
+            reason=reason,
+            again=again,
+            dry_run=dry_run,
         )
-        for block in judged.iter_batches(batch_format="pyarrow", batch_size=None):
-            for place, written in zip(block["place"].to_pylist(), block["result"].to_pylist(), strict=True):
-                found[place] = VerificationResult.from_json(written)
-        whole = [result for result in found if result is not None]
-        if len(whole) < len(rows):
-            raise MeruitError(f"Ray answered for {len(whole)} of {len(rows)} outcomes; run the command again")
-        return whole
+        state = _InOrder(store, task, shared, progress)
+        spans = state.reading.spans(SPAN_ROWS)
+        with ExitStack() as session:
+            starting: Future[None] | None = None
+            for span in spans:
+                if starting is None and (self._asked or state.remaining_s(self._timer() - began) >= LEAST_S):
+                    starting, self.has_begun = session.enter_context(ray_session(self._workers)), True
+                if starting is not None and starting.done():
+                    starting.result()
+                    self._judge_elsewhere(state, shared, chain((span,), spans))
+                else:
+                    state.judge(span)
+        reading = state.reading
+        return reading.tally.summary(task, reading.examined, dry_run=dry_run, seconds=self._timer() - began)
+
+    def _judge_elsewhere(self, state: "_InOrder", shared: SharedRescore, spans: Iterator[OutcomeSpan]) -> None:
+        import ray
+
+        # Any: Ray has no types that say more.
+        remote: Any = ray.remote(try_span)
+        everywhere, waiting = ray.put(shared), deque[tuple[OutcomeSpan, Any]]()
+        for span in spans:
+            waiting.append((span, remote.remote(everywhere, span)))
+            if len(waiting) >= WAITING_SPANS * self._workers:
+                state.record(*_result(ray, *waiting.popleft()))
+        while waiting:
+            state.record(*_result(ray, *waiting.popleft()))
 
 
-def _spans(waiting: Iterator[RescoreBatch]) -> Iterator[list[RescoreBatch]]:
-    """Batches in groups of a bounded size."""
-    span: list[RescoreBatch] = []
-    rows = size = 0
-    for batch in waiting:
-        heavy = sum(len(part or b"") for line in batch.lines for part in line.row.work)
-        if span and (rows + len(batch.lines) > SPAN_ROWS or size + heavy > SPAN_BYTES):
-            yield span
-            span, rows, size = [], 0, 0
-        span.append(batch)
-        rows, size = rows + len(batch.lines), size + heavy
-    if span:
-        yield span
+def _result(ray: Any, span: OutcomeSpan, reference: Any) -> tuple[OutcomeSpan, JudgedSpan | str]:
+    try:
+        return span, ray.get(reference)
+    except ray.exceptions.RayError as problem:
+        raise MeruitError(f"a worker of Ray failed: {problem}; run the command again to continue") from None
 
 
-# What crosses: Any is a table of pyarrow's.
+class _InOrder:
+    """Records spans in the order of the outcomes."""
+
+    def __init__(self, store: Store, task: RescoreTask, shared: SharedRescore, progress: Progress) -> None:
+        self._store, self._task, self._shared, self._progress = store, task, shared, progress
+        self.reading = OutcomeScan(store, shared.tenant, task, shared.narrowed, again=shared.again)
+
+    def remaining_s(self, elapsed_s: float) -> float:
+        """How long the rest takes, if it goes on as it went so far; 0 before anything is done."""
+        done = self.reading.examined
+        return (self.reading.total - done) * elapsed_s / done if done else 0.0
+
+    def judge(self, span: OutcomeSpan) -> None:
+        """Judge a span in this process."""
+        write = None
+        if not self._shared.dry_run:
+            surroundings, recorder = self._store.surroundings, self._store.recorder
+            write = VersionWriter(surroundings, recorder.write, self._shared.tenant, self._task, self._shared.reason)
+        shared = self._shared
+        part = OutcomeScan(self._store, shared.tenant, self._task, shared.narrowed, again=shared.again, span=span)
+        judge_scan(part, self._task, LocalRunner(), write, lambda _: None)
+        self._count(part.tally, part.examined)
+
+    def record(self, span: OutcomeSpan, judged: JudgedSpan | str) -> None:
+        """Record what a worker answered."""
+        if isinstance(judged, str):
+            # Judged here once more, so that the error is the one that a rescore without Ray raises.
+            self.judge(span)
+            return
+        parts = [one.to_write(self._task, self._shared) for one in _READER.decode(judged.versions)]
+        try:
+            if parts:
+                self._store.recorder.write(_AddAll(parts))
+        except _Overtaken:
+            self.judge(span)
+        else:
+            self._count(judged.tally, judged.examined)
+
+    def _count(self, tally: RescoreTally, examined: int) -> None:
+        self.reading.tally.merge(tally)
+        self.reading.examined += examined
+        self._progress(self.reading.examined, self.reading.total)
 
 
-def _tables(rows: Sequence[RescoreRow], size: int) -> Iterator[Any]:
-    """Rows as Ray carries them, some for each time that a worker is asked."""
-    import pyarrow as pa  # type: ignore[import-untyped]  # it has no types of its own
+class _Overtaken(Exception):
+    """Another process rescored or erased an outcome meanwhile."""
 
-    schema = pa.schema(
-        [
-            ("place", pa.int64()),
-            ("old", pa.large_binary()),
-            ("sources", pa.list_(pa.int32())),
-            *((name, pa.large_binary()) for name in OutcomeWork._fields),
+
+@dataclass(frozen=True, slots=True)
+class _AddAll:
+    """Versions that are recorded all together, or not at all."""
+
+    parts: Sequence[AddRescored]
+
+    def __call__(self, writing: WriteTransaction) -> None:
+        """Write them; raises _Overtaken where one does not follow the version it expects."""
+        for one in self.parts:
+            if len(one(writing)) < len(one.versions):
+                raise _Overtaken
+
+
+# What crosses.
+
+
+class SentVersions(msgspec.Struct, frozen=True, array_like=True):
+    """The versions of one segment, without what only packing them needed."""
+
+    # Any: the fields of an OutcomePlace, in order; structs take twice as long.
+    outcomes: list[tuple[Any, ...]]
+    verdicts: list[RescoredVerdict]
+    """Each once."""
+    verdict_of: list[int]
+    singles: dict[int, SingleVersion]
+    """By the place of the outcome."""
+    draft: SegmentDraft | None
+
+    @classmethod
+    def of(cls, write: AddRescored) -> Self:
+        """Of what a worker would have written."""
+        numbers: dict[RescoredVerdict, int] = {}
+        return cls(
+            outcomes=[msgspec.structs.astuple(one.outcome)[:_PLACE] for one in write.versions],
+            verdict_of=[numbers.setdefault(one.verdict, len(numbers)) for one in write.versions],
+            verdicts=[*numbers],
+            singles={place: one.single for place, one in enumerate(write.versions) if one.single is not None},
+            draft=write.draft,
+        )
+
+    def to_write(self, task: RescoreTask, shared: SharedRescore) -> AddRescored:
+        """The same write, which fits all versions or none."""
+        singles = self.singles
+        versions = [
+            RescoredVersion(
+                OutcomePlace(*outcome), self.verdicts[verdict], None if place in singles else _SENT, singles.get(place)
+            )
+            for place, (outcome, verdict) in enumerate(zip(self.outcomes, self.verdict_of, strict=True))
         ]
-    )
-    for start in range(0, len(rows), size):
-        some = rows[start : start + size]
-        yield pa.table(
-            {
-                "place": range(start, start + len(some)),
-                "old": [row.result.to_json() for row in some],
-                "sources": [row.sources for row in some],
-                **{name: [getattr(row.work, name) for row in some] for name in OutcomeWork._fields},
-            },
-            schema=schema,
-        )
+        digest, at = task.compiled.plan.digest, to_micros(shared.now)
+        return AddRescored(shared.tenant, shared.criteria, digest, versions, shared.reason, at, self.draft)
 
 
-def judge_table(table: Any, sent: _SerializedTask) -> Any:
-    """Judge a table of rows: what runs in a worker."""
-    import pyarrow as pa
+_PLACE = len(OutcomePlace.__struct_fields__)
+_SENT = PackedVersion(None, b"", b"", b"")
+"""In place of what is in the draft already."""
+_READER = msgspec.msgpack.Decoder(list[SentVersions])
 
-    rows = [
-        RescoreRow(
-            stored=VerificationResult.from_json(one["old"]),
-            sources=None if one["sources"] is None else tuple(one["sources"]),
-            work=OutcomeWork(*(one[name] for name in OutcomeWork._fields)),
-        )
-        for one in table.to_pylist()
-    ]
-    results = [result.to_json() for result in judge_rows(_task(sent), rows)]
-    return pa.table({"place": table["place"], "result": pa.array(results, pa.large_binary())})
+
+# In a worker.
+
+
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """What a worker reads of a store: it writes nothing, and has no key that signs."""
+
+    database: Database
+    blobs: BlobStore
+    surroundings: ClockAndEntropy
+
+
+def try_span(shared: SharedRescore, span: OutcomeSpan) -> JudgedSpan | str:
+    """Judge a span: what runs in a worker. A problem comes back as text, because not every error can travel."""
+    try:
+        return judge_span(shared, span)
+    except MeruitError as problem:
+        return str(problem)
+
+
+def judge_span(shared: SharedRescore, span: OutcomeSpan) -> JudgedSpan:
+    """The versions of a span, ready to be recorded."""
+    records, task = _job(shared)
+    sent: list[SentVersions] = []
+
+    def keep(write: AddRescored) -> list[RecordedVersion]:
+        sent.append(SentVersions.of(write))
+        return [RecordedVersion(one.outcome.id, one.outcome.version + 1, 0) for one in write.versions]
+
+    write = None
+    if not shared.dry_run:
+        write = VersionWriter(records.surroundings, keep, shared.tenant, task, shared.reason)
+    reading = OutcomeScan(records, shared.tenant, task, shared.narrowed, again=shared.again, span=span)
+    judge_scan(reading, task, LocalRunner(), write, lambda _: None)
+    return JudgedSpan(reading.tally, reading.examined, msgspec.msgpack.encode(sent))
 
 
 @lru_cache(maxsize=MAX_TASKS)
-def _task(sent: _SerializedTask) -> RescoreTask:
-    """The engine and the criteria, made once a worker."""
+def _job(shared: SharedRescore) -> tuple[_Records, RescoreTask]:
+    """The records, the engine and the criteria, made once a worker."""
+    location = shared.location
+    if location.url is None and not (location.folder / FILE).exists():
+        raise StoreError(f"a worker of Ray finds no records in {location.folder}; use Postgres, or --engine local")
     # Written only by the process that started this worker.
-    make_engine: Callable[[], VerificationEngine] = pickle.loads(sent.engine)  # noqa: S301
-    return RescoreTask(make_engine(), criteria_from(sent.criteria), datetime.fromisoformat(sent.now))
+    make_engine: Callable[[], VerificationEngine] = pickle.loads(shared.engine)  # noqa: S301
+    task = RescoreTask(make_engine(), criteria_from(shared.criteria), shared.now)
+    return _Records(connect(location), BlobStore(location), ClockAndEntropy()), task
 
 
 # Ray itself.
-
-
-def _ray_data() -> Any:
-    """Ray's data library, without its bars of progress."""
-    import ray.data
-
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
-    ray.data.DataContext.get_current().enable_progress_bars = False
-    return ray.data
 
 
 @contextmanager

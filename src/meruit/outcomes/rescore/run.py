@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping, 
 from contextlib import closing
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import msgspec
 from sqlalchemy import Connection
@@ -35,8 +35,11 @@ from meruit.outcomes.store.read import OutcomeFilter, criteria_body, criteria_fr
 from meruit.outcomes.store.read import OutcomeWork as StoredWork
 from meruit.outcomes.store.rescored import AddRescored, RescoredResult, RescoredVerdict, RescoredVersion
 from meruit.outcomes.store.segments import SegmentReader
+from meruit.outcomes.store.write import RecordedVersion
+from meruit.store.blobs import BlobStore
+from meruit.store.database import Database
 from meruit.store.lru import LruCache
-from meruit.store.store import Store
+from meruit.store.store import ClockAndEntropy, Store
 from meruit.verify.catalogue import CompiledCriteria
 from meruit.verify.engine import VerificationEngine
 
@@ -234,6 +237,22 @@ JudgedBatches = Generator[tuple[RescoreBatch, Sequence[RescoredResult]], None, N
 """Each batch with a result for each of its lines."""
 
 
+class StoredRecords(Protocol):
+    """What outcomes are read from: a store, or what a worker opens of one."""
+
+    @property
+    def database(self) -> Database:
+        """The rows."""
+
+    @property
+    def blobs(self) -> BlobStore:
+        """The work."""
+
+    @property
+    def surroundings(self) -> ClockAndEntropy:
+        """Where salts come from."""
+
+
 class RescoreRunner(Protocol):
     """Where batches are judged; its caller reads and writes the records."""
 
@@ -273,8 +292,20 @@ def rescore(  # noqa: PLR0913 - one a decision
     started = time.monotonic()
     task = RescoreTask(engine, criteria, now)
     reading = OutcomeScan(store, tenant, task, narrowed, again=again)
+    write = None if dry_run else VersionWriter(store.surroundings, store.recorder.write, tenant, task, reason)
+    judge_scan(reading, task, runner, write, lambda examined: progress(examined, reading.total))
+    return reading.tally.summary(task, reading.examined, dry_run=dry_run, seconds=time.monotonic() - started)
+
+
+def judge_scan(
+    reading: "OutcomeScan",
+    task: RescoreTask,
+    runner: RescoreRunner,
+    write: "VersionWriter | None",
+    progress: Callable[[int], None],
+) -> None:
+    """Judge what is read, and write it; `progress` is told how many outcomes are done."""
     tally = reading.tally
-    write = None if dry_run else _Writer(store, tenant, task, reason)
     # In this process, most versions are ready at once.
     quick = write is not None and isinstance(runner, LocalRunner)
     with closing(runner.judge(task, reading.batches(ready=quick))) as judged:
@@ -284,15 +315,21 @@ def rescore(  # noqa: PLR0913 - one a decision
             written = {line.outcome.id for line, _ in fit} if write is None else write(ready.versions, fit)
             tally.add_page(ready, written)
             tally.add_all(fit, written)
-            progress(batch.examined, reading.total)
-    return tally.summary(task, reading.examined, dry_run=dry_run, seconds=time.monotonic() - started)
+            progress(batch.examined)
 
 
-class _Writer:
+class VersionWriter:
     """Writes the versions of one rescore."""
 
-    def __init__(self, store: Store, tenant: str, task: RescoreTask, reason: str) -> None:
-        self._store, self._tenant, self._reason = store, tenant, reason
+    def __init__(
+        self,
+        surroundings: ClockAndEntropy,
+        write: Callable[[AddRescored], Sequence[RecordedVersion]],
+        tenant: str,
+        task: RescoreTask,
+        reason: str,
+    ) -> None:
+        self._surroundings, self._write, self._tenant, self._reason = surroundings, write, tenant, reason
         body = canonical(task.criteria.model_dump(exclude_defaults=True))
         self._criteria = body, task.compiled.plan.digest
         self._at = to_micros(task.now)
@@ -303,7 +340,7 @@ class _Writer:
         """The outcomes that got their version; a version that another process wrote first stays."""
         if not ready and not judged:
             return set()
-        salts = self._store.surroundings.entropy(SALT_BYTES * len(judged))
+        salts = self._surroundings.entropy(SALT_BYTES * len(judged))
         versions = [
             *ready,
             *(
@@ -317,7 +354,7 @@ class _Writer:
             ),
         ]
         write = AddRescored.of(self._tenant, self._criteria, versions, reason=self._reason, verified_at=self._at)
-        return {one.outcome_id for one in self._store.recorder.write(write)}
+        return {one.outcome_id for one in self._write(write)}
 
 
 # Judging.
@@ -374,27 +411,59 @@ def _measure_again(task: RescoreTask, old: VerificationResult, work: StoredWork)
 # Going through the store.
 
 
+class OutcomeSpan(NamedTuple):
+    """Outcomes between two places."""
+
+    after: int
+    end: int
+    """The place of the last."""
+
+
 class OutcomeScan:
     """Outcomes of a tenant up to the newest there is now, and what became of them."""
 
     def __init__(
-        self, store: Store, tenant: str, task: RescoreTask, narrowed: OutcomeFilter | None, *, again: bool = False
+        self,
+        store: StoredRecords,
+        tenant: str,
+        task: RescoreTask,
+        narrowed: OutcomeFilter | None,
+        *,
+        again: bool = False,
+        span: OutcomeSpan | None = None,
     ) -> None:
+        """Read all outcomes that fit, or those of a span of them."""
         self.tally = RescoreTally()
         self.examined = 0
         self._store, self._task, self._narrowed, self._again = store, task, narrowed, again
         self._scope = Scope(tenant)
         self._known = LruCache[str, AlikeResults](MAX_SETS)
+        self.total = 0
+        if span is not None:
+            self._after, self._end = span
+            return
+        self._after = 0
         with store.database.reading() as connection:
             self._end = batches.end_of(connection, self._scope, narrowed)
             self.total = batches.count(connection, self._scope, narrowed, self._end)
+
+    def spans(self, rows: int) -> Iterator[OutcomeSpan]:
+        """All outcomes in spans of so many, the last of fewer."""
+        after = self._after
+        while after < self._end:
+            with self._store.database.reading() as connection:
+                last = batches.end_of_span(
+                    connection, self._scope, self._narrowed, after=after, end=self._end, rows=rows
+                )
+            yield OutcomeSpan(after, last)
+            after = last
 
     def batches(self, *, ready: bool = False) -> Iterator[RescoreBatch]:
         """All that is to be judged, with what judging it takes; the work is read only where it must be.
 
         With `ready`, most of what evidence answers is judged already.
         """
-        after = 0
+        after = self._after
         while True:
             with self._store.database.reading() as connection:
                 page = batches.next_versions(connection, self._scope, self._narrowed, after=after, end=self._end)
@@ -493,6 +562,11 @@ class RescoreTally:
         self._criteria: Counter[str] = Counter()
         self._success: Counter[bool] = Counter()
         self._from_evidence: Counter[bool] = Counter()
+
+    def merge(self, other: "RescoreTally") -> None:
+        """Count as well what another counted."""
+        for mine, theirs in zip(vars(self).values(), vars(other).values(), strict=True):
+            mine.update(theirs)
 
     def skip(self, reason: Skip, times: int = 1) -> None:
         """So many outcomes got no new version."""

@@ -75,6 +75,16 @@ def count(connection: Connection, scope: Scope, narrowed: OutcomeFilter | None, 
     return int(connection.execute(query).scalar_one())
 
 
+def end_of_span(
+    connection: Connection, scope: Scope, narrowed: OutcomeFilter | None, *, after: int, end: int, rows: int
+) -> int:
+    """The place of the last of so many outcomes behind a place; the end where there are fewer."""
+    seq = tables.outcomes.c.seq
+    query = select(seq).where(*_inside(scope), seq > after, seq <= end, *fitting(narrowed))
+    found = connection.execute(query.order_by(seq).offset(rows - 1).limit(1)).scalar()
+    return end if found is None else int(found)
+
+
 def _inside(scope: Scope) -> list[ColumnElement[bool]]:
     of = tables.outcomes.c
     return [of.tenant == scope.tenant, *([of.agent_id == (scope.agent_id or "")] if scope.only_own else [])]
