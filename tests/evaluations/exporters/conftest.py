@@ -33,7 +33,8 @@ def export_of(shared: Store, tenant: str) -> Export:
     def make(cases: Iterable[Case]) -> EvaluationExport:
         evaluator = Evaluator(Registrar(VerificationEngine(), shared), tenant)
         criteria = evaluator.compile(CRITERIA)
-        started = evaluator.start('nightly "<1>"', criteria, tags={"model": "m-1"})
+        tags = {"model": "m-1", "deployment_type": "self_deployed", "model_availability": "secret"}
+        started = evaluator.start('nightly "<1>"', criteria, tags=tags)
         # Without cases it stays unfinished.
         if kept := [*cases]:
             run_cases(evaluator, started, criteria, kept)

@@ -90,6 +90,9 @@ def test_every_eval_ever_has_rates_with_intervals(exported: EvaluationExport) ->
     document = json.loads(written(exported, "every-eval-ever"))
     first = document["evaluation_results"][0]["score_details"]
     assert document["schema_version"] == "0.3.0"
+    # Its validator refuses a document without these two, or with other words.
+    details = {"deployment_type": "self_deployed", "model_availability": "unknown"}
+    assert document["model_info"] == {"name": "m-1", "id": "m-1", "additional_details": details}
     assert first["score"] == pytest.approx(2 / 6)
     interval = first["uncertainty"]["confidence_interval"]
     assert interval["lower"] < first["score"] < interval["upper"]

@@ -12,13 +12,20 @@ from meruit.registry import exporters
 
 SCHEMA_VERSION = "0.3.0"
 CONFIDENCE = 0.95
+UNKNOWN = "unknown"
+DETAILS = {
+    "deployment_type": ("self_deployed", "externally_managed"),
+    "model_availability": ("open_weights", "closed_weights"),
+}
+"""What the format asks of a model, and the words that it takes; tags of these names say it."""
 
 
 @exporters.add("every-eval-ever", ending=".eee.json")
 def write_every_eval_ever(exported: EvaluationExport) -> Iterator[bytes]:
-    """Every Eval Ever 0.3.0: the pass rate, and that of each criterion, with intervals."""
+    """Every Eval Ever 0.3.0: pass rates with intervals; tags `deployment_type` and `model_availability` are used."""
     evaluation, summary = exported.evaluation, exported.summary
     model = evaluation.tags.get("model", "unknown/unknown")
+    details = {name: evaluation.tags.get(name, UNKNOWN) for name in DETAILS}
     source = {"dataset_name": evaluation.name, "source_type": "other", "samples_number": evaluation.cases}
     rates = {"pass rate": summary.overall, **summary.criteria}
     document = {
@@ -28,11 +35,15 @@ def write_every_eval_ever(exported: EvaluationExport) -> Iterator[bytes]:
         "source_metadata": {
             "source_name": "Meruit",
             "source_type": "evaluation_run",
-            "source_organization_name": "unknown",
+            "source_organization_name": UNKNOWN,
             "evaluator_relationship": "other",
         },
         "eval_library": {"name": "meruit", "version": version("meruit")},
-        "model_info": {"name": model, "id": model},
+        "model_info": {
+            "name": model,
+            "id": model,
+            "additional_details": {name: word if word in DETAILS[name] else UNKNOWN for name, word in details.items()},
+        },
         "evaluation_results": [
             _result(f"{evaluation.name}: {name}", rate, source) for name, rate in rates.items() if rate.rate is not None
         ],

@@ -21,11 +21,11 @@ def write_junit(exported: EvaluationExport) -> Iterator[str]:
     overall, latency = summary.overall, summary.latency_ms
     counts = (
         f"tests={_attr(overall.cases)} failures={_attr(overall.failed)} errors={_attr(overall.open)} "
-        f'skipped="0" time={_attr(0.0 if latency is None else latency.mean * latency.cases / 1_000)}'
+        f"time={_attr(0.0 if latency is None else latency.mean * latency.cases / 1_000)}"
     )
     name = _attr(evaluation.name)
     yield f'<?xml version="1.0" encoding="utf-8"?>\n<testsuites name={name} {counts}>\n'
-    yield f'<testsuite name={name} {counts} timestamp="{evaluation.started_at:%Y-%m-%dT%H:%M:%S+00:00}">\n'
+    yield f'<testsuite name={name} {counts} skipped="0" timestamp="{evaluation.started_at:%Y-%m-%dT%H:%M:%S+00:00}">\n'
     facts = {"evaluation": evaluation.id, "criteria": evaluation.criteria_digest}
     if overall.rate is not None:
         facts["pass_rate"] = f"{overall.rate:.6g}"

@@ -62,7 +62,7 @@ def is_openai_evals(source: ImportSource) -> bool:
     ],
 )
 def read_openai_evals(source: ImportSource) -> Iterator[Piece]:
-    """OpenAI evals: the event log of `oaieval`, or output items of a hosted run, as JSON Lines."""
+    """OpenAI evals: the event log of `oaieval`, or output items of a hosted run as lines, a list or a page."""
     samples: dict[str, list[Mapping[str, Any]]] = {}
     last = cut = ""
     is_open = False

@@ -68,7 +68,7 @@ def is_otel(source: ImportSource) -> bool:
     ],
 )
 def read_otel(source: ImportSource) -> Iterator[Piece]:
-    """OpenTelemetry GenAI spans as OTLP JSON, one document or one a line; a trace is a case."""
+    """GenAI or OpenInference spans and their log events as OTLP JSON, one document or one a line; a trace is a case."""
     yield RunFacts({"origin": "otel"})
     traces: dict[str, dict[str, _Span]] = {}
     logged: dict[str, list[_Event]] = {}
