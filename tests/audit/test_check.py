@@ -84,10 +84,15 @@ def row_of(store: Store, table: Any) -> Any:
         (tables.postings, {"micros": 1}),
         (tables.balances, {"micros": 1}),
         (tables.log_keys, {"vkey": "other"}),
+        # As if they were erased, of which the log knows nothing.
+        (tables.governance_checks, {"body": None, "salt": None}),
+        (tables.verdicts, {"result": None, "salt": None}),
+        (tables.outcomes, {"output_address": None, "output_salt": None}),
+        (tables.outcomes, {"metadata_salt": None}),
     ],
 )
 def test_a_changed_row_is_found(filled: Store, table: Any, change: dict[str, Any]) -> None:
-    assert codes(tampered(filled, update(table).values(**change))) == {"row"}
+    assert codes(tampered(filled, update(table).values(**change))) - {"derived"} == {"row"}
 
 
 @pytest.mark.parametrize(
@@ -96,7 +101,7 @@ def test_a_changed_row_is_found(filled: Store, table: Any, change: dict[str, Any
 def test_a_deleted_row_is_found(filled: Store, table: Any) -> None:
     first = row_of(filled, table)
     keys = [column == getattr(first, column.name) for column in table.primary_key.columns]
-    assert codes(tampered(filled, delete(table).where(*keys))) == {"row"}
+    assert codes(tampered(filled, delete(table).where(*keys))) - {"derived"} == {"row"}
 
 
 def test_a_changed_leaf_is_found(filled: Store) -> None:
@@ -134,7 +139,7 @@ def test_a_log_that_is_rewritten_whole_is_found(filled: Store) -> None:
         update(tables.log_state).values(peaks=Frontier(0, ()).extend(hashes).to_bytes()),
     ]
     found = tampered(filled, *changes)
-    assert codes(found) == {"checkpoint", "root"}
+    assert codes(found) == {"checkpoint", "root", "derived"}
 
 
 def test_a_log_that_is_cut_short_is_found(filled: Store) -> None:

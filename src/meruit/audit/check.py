@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, func, select
 
-from meruit.audit.check_rows import CHECKS, RowScan, parse_leaf
+from meruit.audit.check_history import HistoryScan
+from meruit.audit.check_rows import CHECKS, DERIVED, RowScan, parse_leaf
 from meruit.errors import NoteError
 from meruit.log.entries import (
     ApiKeyEntry,
@@ -98,6 +99,7 @@ class StoreCheck:
         self._blobs, self._sequences, self._kept, self._signer = blobs, sequences, kept, signer
         self._log: _LogReader | None = None
         self._rows: list[RowScan] = []
+        self._history: HistoryScan | None = None
 
     @property
     def position(self) -> tuple[int, int]:
@@ -120,11 +122,20 @@ class StoreCheck:
             return True
         scan = next((one for one in self._rows if not one.done), None)
         if scan is None:
-            return False
+            return self._check_history(connection, log)
         for problem in scan.read_page(connection, self._blobs, log.size):
             log.add(*problem)
         if scan.done:
             self._check_count(connection, scan)
+        return True
+
+    def _check_history(self, connection: Connection, log: "_LogReader") -> bool:
+        """What governance remembers, once its dossiers are compared with the log."""
+        history = self._history = self._history or HistoryScan(log.size)
+        if history.done:
+            return False
+        for where, message in history.read_page(connection):
+            log.add(DERIVED, where, message)
         return True
 
     def _check_count(self, connection: Connection, scan: RowScan) -> None:
@@ -148,6 +159,7 @@ class StoreCheck:
         if log is None:
             return LogCheck(size=0, checkpoints=0, rows=0, unsigned=0, problems=[])
         rows = sum(scan.count for scan in self._rows)
+        rows += 0 if self._history is None else self._history.count
         return LogCheck(
             size=log.frontier.size,
             checkpoints=log.checkpoints,

@@ -19,11 +19,14 @@ from meruit.evaluations.segment import CaseContent, entries_of, unpack
 from meruit.gate.records import commitment_content
 from meruit.log.commitment import commitment_to, matches, matches_digest
 from meruit.log.entries import (
+    GOVERNANCE,
     PARTS,
+    RESULT,
     AwardEntry,
     CalibrationEntry,
     CriteriaEntry,
     Entry,
+    ErasureEntry,
     EvidenceEntry,
     GateEntry,
     GovernanceEntry,
@@ -206,11 +209,24 @@ def _compare_committed(reading: Reading, row: Any, entry: EvidenceEntry | Versio
     for part in PARTS:
         address, salt = getattr(row, f"{part}_address"), getattr(row, f"{part}_salt")
         if address is None or salt is None:
-            # It was erased; its hash stays, and says nothing.
+            # The hash stays, and says nothing.
+            if not _is_erased(reading, row.tenant, entry, part):
+                yield part
             continue
         # Whether the content is that of its address is checked with the blobs.
         if commitment_to(bytes(salt), address) != getattr(entry, part) or not _is_stored(reading, row.tenant, address):
             yield part
+
+
+def _is_erased(
+    reading: Reading,
+    tenant: str,
+    entry: EvidenceEntry | VerdictEntry | GovernanceEntry | VersionEntry,
+    part: str,
+) -> bool:
+    """Whether the log says that a part of an outcome was erased: rows alone may say so of what is to be hidden."""
+    entries = _sequence_entries(reading, tenant, entry.contract)
+    return any(isinstance(one, ErasureEntry) and one.outcome == entry.outcome and part in one.parts for one in entries)
 
 
 def _is_stored(reading: Reading, tenant: str, address: str) -> bool:
@@ -236,7 +252,7 @@ def _compare_latest(reading: Reading, row: Any) -> Iterator[str]:
     )
 
 
-def _compare_verdict(_: Reading, row: Any, entry: VerdictEntry | VersionSegmentEntry) -> Iterator[str]:
+def _compare_verdict(reading: Reading, row: Any, entry: VerdictEntry | VersionSegmentEntry) -> Iterator[str]:
     if isinstance(entry, VersionSegmentEntry):
         # The rest is compared with the segment, which finds its rows by their outcomes.
         yield from _differing(
@@ -256,7 +272,10 @@ def _compare_verdict(_: Reading, row: Any, entry: VerdictEntry | VersionSegmentE
         reason=(row.reason, entry.reason),
         place=(row.place, None),
     )
-    if not _is_committed(entry.result, row.salt, row.result):
+    if row.result is None or row.salt is None:
+        if not _is_erased(reading, row.tenant, entry, RESULT):
+            yield "result"
+    elif not _is_committed(entry.result, row.salt, row.result):
         yield "result"
 
 
@@ -282,6 +301,8 @@ def _compare_versions(reading: Reading, row: Any, entry: VersionSegmentEntry) ->
         result = None if contents[place].result is None else result_from(contents[place].result)
         if found is not None and result is not None and found.score != result.score:
             yield f"score of {one.outcome}"
+        if result is None and not _is_erased(reading, row.tenant, one, RESULT):
+            yield f"result of {one.outcome}"
         if entry.evidence:
             outcome = recorded.get(one.outcome)
             differ = ["row"] if outcome is None else [*_compare_committed(reading, outcome, one)]
@@ -294,14 +315,17 @@ def _outcome_rows(reading: Reading, tenant: str, ids: Sequence[str]) -> dict[str
     return {row.id: row for row in reading.connection.execute(query)}
 
 
-def _compare_governance(_: Reading, row: Any, entry: GovernanceEntry) -> Iterator[str]:
+def _compare_governance(reading: Reading, row: Any, entry: GovernanceEntry) -> Iterator[str]:
     yield from _differing(
         tenant=(row.tenant, entry.tenant),
         outcome_id=(row.outcome_id, entry.outcome),
         version=(row.version, entry.version),
         disposition=(row.disposition, entry.disposition),
     )
-    if not _is_committed(entry.dossier, row.salt, row.body):
+    if row.body is None or row.salt is None:
+        if not _is_erased(reading, row.tenant, entry, GOVERNANCE):
+            yield "dossier"
+    elif not _is_committed(entry.dossier, row.salt, row.body):
         yield "dossier"
 
 

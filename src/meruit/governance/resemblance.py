@@ -1,7 +1,8 @@
 """Under which keys an output is remembered, and how alike two outputs are that share one."""
 
 from meruit.governance.fold import bands_of, likeness
-from meruit.governance.history import SubmissionFingerprints
+from meruit.governance.history import SubmissionFingerprints, is_first_output
+from meruit.model.governance import GovernanceResult, RecordedOutput
 
 PART_LIKENESS = 0.9
 """What a match of one text among several means: the others differ."""
@@ -16,6 +17,21 @@ def output_keys(marks: SubmissionFingerprints) -> dict[str, float | None]:
     parts = dict.fromkeys(marks.parts, PART_LIKENESS)
     bands = dict.fromkeys(bands_of(marks.signature), None) if marks.signature else {}
     return {**bands, **parts, marks.output: 1.0}
+
+
+def describe_output(marks: SubmissionFingerprints, result: GovernanceResult | None) -> RecordedOutput | None:
+    """How an output is remembered as its agent's own; None where it is not."""
+    if marks.output is None or not is_first_output(result):
+        return None
+    return RecordedOutput(
+        task=marks.task or marks.input, output=marks.output, parts=marks.parts, signature=marks.signature
+    )
+
+
+def keys_of(output: RecordedOutput) -> tuple[str, ...]:
+    """The keys under which a remembered output is found."""
+    marks = SubmissionFingerprints("", output.output, parts=output.parts, signature=output.signature)
+    return (*output_keys(marks),)
 
 
 def match_likeness(known: float | None, signature: str, other: str) -> float | None:

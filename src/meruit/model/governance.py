@@ -301,6 +301,15 @@ class Policy(Record, frozen=True):
     """By rule, those that differ from the rule's own."""
 
 
+class RecordedOutput(Record, frozen=True):
+    """The fingerprints under which an output is found when it is given again; they do not reveal it."""
+
+    task: str
+    output: str
+    parts: tuple[str, ...]
+    signature: str
+
+
 class GovernanceCheck(Record, frozen=True):
     """The input and result of governance; stored, and committed to in the log."""
 
@@ -312,3 +321,5 @@ class GovernanceCheck(Record, frozen=True):
     remote: GovernanceResult | None
     """The answer of an external service."""
     result: GovernanceResult
+    output: RecordedOutput | None = None
+    """How the output is remembered; None where it is not: too short, invalid or a copy."""

@@ -13,6 +13,7 @@ from meruit.errors import WrongState
 from meruit.governance.evaluate import combine_results, govern, rule_versions
 from meruit.governance.history import SubmissionFingerprints
 from meruit.governance.records import add_history, find_paid_contract, record_history
+from meruit.governance.resemblance import describe_output
 from meruit.judge.verdict import apply_governance
 from meruit.log.commitment import commitment
 from meruit.log.entries import GovernanceEntry
@@ -97,7 +98,12 @@ class CompleteContract(msgspec.Struct, frozen=True):
         answers += [] if self.remote is None else [self.remote]
         result = answers[0] if len(answers) == 1 else combine_results(*answers)
         return GovernanceCheck(
-            dossier=dossier, policy=self.policy, rules=rule_versions(self.policy), remote=self.remote, result=result
+            dossier=dossier,
+            policy=self.policy,
+            rules=rule_versions(self.policy),
+            remote=self.remote,
+            result=result,
+            output=describe_output(self.fingerprints, result),
         )
 
     def _remember(self, step: ContractTransaction, contract: Contract, checked: GovernanceCheck | None) -> None:
