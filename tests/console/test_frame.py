@@ -2,13 +2,16 @@
 
 import gzip
 import re
+import threading
 from hashlib import sha256
 from importlib.resources import files
+from typing import Any
 
+import pytest
 from tests.api.conftest import Deployment
 from tests.console.conftest import SignIn
 
-from meruit.console.page import Toasts
+from meruit.console.page import RenderedPage, Toasts
 from meruit.console.static_files import static_path
 from meruit.model.access import Role
 from meruit.store.keys import NewKey
@@ -111,3 +114,19 @@ def test_an_id_in_the_search_leads_to_its_page(reader: SignIn) -> None:
     assert reader().get(f"/search?q={outcome}").headers["location"] == f"/outcomes/{outcome}"
     assert "Nothing is named" in reader().get("/search?q=nothing-like-it").text
     assert reader().get("/search?q=rev_" + "0" * 34).headers["location"] == "/reviews/rev_" + "0" * 34
+
+
+def test_pages_are_rendered_beside_the_event_loop(
+    console: Deployment, reader: SignIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = list[threading.Thread]()
+    encode = RenderedPage._encode
+
+    def note(*given: Any) -> bytes:
+        threads.append(threading.current_thread())
+        return encode(*given)
+
+    monkeypatch.setattr(RenderedPage, "_encode", note)
+    assert [reader().get(path).status_code for path in ("/evaluations", "/outcomes")] == [200, 200]
+    assert len(threads) >= 2
+    assert console._thread not in threads

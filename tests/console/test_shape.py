@@ -1,5 +1,6 @@
 """Words and shapes for values."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meruit.console.shape import (
+    MAX_CHILDREN,
     MAX_NODES,
     MAX_SHOWN,
     JsonNode,
@@ -132,3 +134,15 @@ def test_a_moment_inside_evidence_is_readable() -> None:
     assert readable("2026-10-20T20:06:20.074606+00:00") == "2026-10-20 20:06:20 UTC"
     assert readable("2026-10-20T99:06:20Z") == "2026-10-20T99:06:20Z"
     assert readable("soon") == "soon"
+
+
+def test_a_tree_of_a_long_list_reads_only_what_it_shows() -> None:
+    class Long(list[int]):
+        """A list of which the beginning is read."""
+
+        def __iter__(self) -> Iterator[int]:
+            yield from range(MAX_CHILDREN + 1)
+            raise AssertionError("the rest is not shown")
+
+    found = json_tree(Long(range(1_000_000)))
+    assert (len(found.children), found.left_out, found.text) == (MAX_CHILDREN, 1_000_000 - MAX_CHILDREN, "1,000,000")

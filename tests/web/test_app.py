@@ -338,3 +338,20 @@ def test_a_socket_is_closed() -> None:
 
     asyncio.run(build()({"type": "websocket"}, receive, send))
     assert sent == ["websocket.close"]
+
+
+def test_content_that_takes_long_is_made_once_before_it_is_sent() -> None:
+    made = list[str]()
+
+    class Slow(Response[bytes]):
+        async def make(self) -> None:
+            if not made:
+                made.append("content")
+                self.content = b"made"
+
+    @get("/slow")
+    async def slow() -> Response[bytes]:
+        return Slow(b"", media_type="text/plain")
+
+    assert reply_of(WebApp([slow]), "GET", "/slow") == (200, b"made")
+    assert made == ["content"]

@@ -75,6 +75,30 @@ class PageInfo:
     """Whether only keys of the operator's tenant see it: it is about all tenants."""
 
 
+class RenderedPage(Response[bytes]):
+    """A page that is rendered when it is sent, in a thread: a long one takes many milliseconds."""
+
+    __slots__ = ("_compress", "_render")
+
+    def __init__(self, render: Callable[[], str], *, compress: bool, status_code: int) -> None:
+        super().__init__(b"", status_code=status_code, headers=SECURITY_HEADERS, media_type=HTML)
+        self._render: Callable[[], str] | None = render
+        self._compress = compress
+
+    async def make(self) -> None:
+        """Render it, once."""
+        if self._render is not None:
+            render, self._render = self._render, None
+            self.content = await asyncio.to_thread(self._encode, render)
+
+    def _encode(self, render: Callable[[], str]) -> bytes:
+        content = render().encode("utf-8", "replace")
+        if not self._compress or len(content) <= SMALL_BYTES:
+            return content
+        self.headers["Content-Encoding"] = "gzip"
+        return gzip.compress(content, compresslevel=5, mtime=0)
+
+
 class PageRequest(ApiRequest):
     """A request of a browser for a page."""
 
@@ -129,19 +153,11 @@ class PageRequest(ApiRequest):
 
     # Any, here and below: a template takes any values.
     def show(self, template: str, *, status: int = 200, live: Live | None = None, **values: Any) -> Response[bytes]:
-        """Render a template of the console."""
+        """Reply with a template of the console, rendered in a thread; compressed where the browser takes it."""
         show_times_in(self.zone)
         values = {"request": self, "caller": self.scope.get("user"), "now": self.now, "live": live, **values}
-        text = self.console.render(template, values)
-        return self.reply(text.encode("utf-8", "replace"), status=status)
-
-    def reply(self, content: bytes, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response[bytes]:
-        """Reply with HTML, compressed where the browser takes it."""
-        sent = {**SECURITY_HEADERS, **(headers or {})}
-        if len(content) > SMALL_BYTES and "gzip" in self.headers.get("accept-encoding", ""):
-            content = gzip.compress(content, compresslevel=5, mtime=0)
-            sent["Content-Encoding"] = "gzip"
-        return Response(content, status_code=status, headers=sent, media_type=HTML)
+        compress = "gzip" in self.headers.get("accept-encoding", "")
+        return RenderedPage(lambda: self.console.render(template, values), compress=compress, status_code=status)
 
     def go_to(self, path: str, message: str = "") -> Response[bytes]:
         """Lead the browser to another page after an act; `said` is shown there once."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
 from functools import lru_cache
+from itertools import islice
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
@@ -213,10 +214,10 @@ def _node(value: Any, key: str, path: str, budget: _Budget, depth: int) -> JsonN
     budget.left -= 1
     marks = tuple(budget.marks.get(path, ()))
     if isinstance(value, dict | list) and value:
-        pairs = [*(value.items() if isinstance(value, dict) else ((str(at), one) for at, one in enumerate(value)))]
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
         children: list[JsonNode] = []
-        for at, (name, one) in enumerate(pairs):
-            if at >= MAX_CHILDREN or budget.left <= 0 or depth >= MAX_TREE_DEPTH:
+        for name, one in islice(pairs, MAX_CHILDREN):
+            if budget.left <= 0 or depth >= MAX_TREE_DEPTH:
                 break
             inside = f"{path}[{name}]" if isinstance(value, list) else f"{path}.{name}" if path else str(name)
             children.append(_node(one, str(name), inside, budget, depth + 1))
@@ -225,10 +226,10 @@ def _node(value: Any, key: str, path: str, budget: _Budget, depth: int) -> JsonN
         return JsonNode(
             key=key,
             kind=kind,
-            text=f"{len(pairs):,}",
+            text=f"{len(value):,}",
             path=path,
             children=tuple(children),
-            left_out=len(pairs) - len(children),
+            left_out=len(value) - len(children),
             marks=marks,
             is_open=open_,
         )

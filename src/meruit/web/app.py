@@ -196,6 +196,7 @@ def _compile(route: Route) -> Callable[[Any], Awaitable[Response[Any]]]:
         else:
             returned = fn(**values)
         response: Response[Any] = returned if isinstance(returned, Response) else Response(returned)
+        await response.make()
         response.complete(route.status_code, route.media_type)
         return response
 

@@ -63,6 +63,9 @@ class Response(Generic[T]):
         self.media_type = media_type
         self.cookies = list(cookies)
 
+    async def make(self) -> None:
+        """Make content that takes long, in a thread. Here it is ready."""
+
     def complete(self, status_code: int, media_type: str | None) -> None:
         """Set what the handler left to its route, and encode the content."""
         self.status_code = self.status_code or status_code
@@ -71,6 +74,7 @@ class Response(Generic[T]):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - what ASGI gives
         """Send it."""
+        await self.make()
         self.complete(200, None)
         body: bytes = b"" if self.status_code in NO_BODY else self.content
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.encode_headers()})

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.api.conftest import Deployment, code_of
 
-from meruit.api.bodies import json_slices
 from meruit.api.bodies.dismantle import _FREEING, dismantle
 from meruit.api.bodies.json_body import LARGE_BYTES, MAX_DEPTH, parse_large_json, parse_strict_json
+from meruit.documents import json_slices
 from meruit.errors import BodyError
 from meruit.model.access import Role
 

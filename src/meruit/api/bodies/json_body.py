@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import orjson
 
-from meruit.api.bodies import json_slices
 from meruit.api.bodies.gc import pause_gc
+from meruit.documents import json_slices
 from meruit.errors import BodyError, HttpRefusal
 from meruit.model.canonical import IN_SLICES
 from meruit.web.requests import Request

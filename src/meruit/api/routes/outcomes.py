@@ -145,8 +145,7 @@ async def read_outcome(outcome_id: OutcomeId, request: ApiRequest, version: Vers
         return json_response((await _own_outcomes(request, [found]))[0])
 
     def ask(connection: Connection) -> bytes:
-        record = outcomes.full_record(connection, caller.scope, outcome_id, service.store.blobs, version)
-        return record.model_dump_json().encode()
+        return outcomes.full_record_json(connection, caller.scope, outcome_id, service.store.blobs, version)
 
     return json_response(await service.read(ask))
 

@@ -1,6 +1,5 @@
 """Repeat what a bundle says was done: the metrics, the judge, the statement."""
 
-import json
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
@@ -13,6 +12,7 @@ from meruit.audit.verify.entries import check, findings
 from meruit.audit.verify.history import OutcomeHistory
 from meruit.audit.verify.settlement import check_governance, check_settlement
 from meruit.audit.verify.signatures import NO_WITNESSES, VerifiedSignatures, WitnessQuorum
+from meruit.documents.json_slices import load_json
 from meruit.documents.sanitize import describe
 from meruit.errors import AuditStep, BundleFlaw
 from meruit.judge.verdict import evidence_of, rejudge
@@ -155,7 +155,7 @@ def _check_metrics(bundle: Bundle, judged: list[_VerdictRecord], notes: list[str
 def _payload(part: str, content: bytes) -> dict[str, Any]:
     try:
         # Not the fast reader: it would round large integers.
-        payload = json.loads(content)
+        payload = load_json(content)
         same = payload_bytes(payload) == content
     except (ValueError, RecursionError) as problem:
         raise BundleFlaw(AuditStep.METRICS, f"work/{part}.json cannot be read: {describe(problem)}") from None

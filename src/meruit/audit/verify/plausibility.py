@@ -1,12 +1,12 @@
 """Repeat what governance said of work without a contract: the flags follow from the work that the bundle holds."""
 
-import json
 from collections.abc import Mapping
 
 import msgspec
 
 from meruit.audit.bundle import Bundle
 from meruit.audit.findings import AuditStepState, StepFinding
+from meruit.documents.json_slices import load_json
 from meruit.errors import AuditStep, BundleFlaw
 from meruit.governance.rule_governance import RuleGovernance
 from meruit.judge.governance import add_answer, is_worse
@@ -29,7 +29,7 @@ def check_plausibility(bundle: Bundle, results: Mapping[int, VerificationResult]
     if first.versions.get(GOVERNANCE) != rules.version:
         notes.append("not rerun: governance of version 1: it went by other rules or limits than this installation's")
         return _skip("other rules, or none of ours")
-    given, output, metadata = (json.loads(bundle.work[part]) for part in PARTS)
+    given, output, metadata = (load_json(bundle.work[part]) for part in PARTS)
     unchecked = msgspec.structs.replace(first, governance=GovernanceStatus.NOT_CHECKED, governance_flags=[])
     again = add_answer(unchecked, rules.check(Work(input=given, output=output, metadata=metadata), first))
     found = len(again.governance_flags)

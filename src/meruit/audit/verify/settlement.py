@@ -21,6 +21,7 @@ from meruit.contracts.lifecycle import Decision
 from meruit.contracts.payment_decision import PAYABLE, judge_reasons, review_reasons, usage_reasons
 from meruit.contracts.postings import Parties
 from meruit.contracts.replay import transfer_from_entry
+from meruit.documents.json_slices import load_json
 from meruit.documents.sanitize import describe
 from meruit.errors import AuditStep, BundleFlaw, RuleFailed, UnknownName
 from meruit.governance.dossier import AGENT, CheatTraps, OutcomeIdentity, dossier_of
@@ -143,7 +144,7 @@ def _check_dossier(
     """That the dossier is about this work, and what was planted in it; what earlier outcomes said must be believed."""
     if result is None or len(bundle.work) < len(PARTS) or bundle.contract is None:
         return
-    work = {part: json.loads(bundle.work[part]) for part in PARTS}
+    work = {part: load_json(bundle.work[part]) for part in PARTS}
     award = deal.award
     drawn = dossier_of(
         OutcomeIdentity(

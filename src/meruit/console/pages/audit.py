@@ -24,6 +24,7 @@ from meruit.documents.csv_table import Cell
 from meruit.errors import ApiProblem, NoteError
 from meruit.log.merkle import is_consistent
 from meruit.log.note import Checkpoint, open_checkpoint
+from meruit.model.canonical import IN_SLICES
 from meruit.store import log
 from meruit.store.lru import LruCache
 from meruit.store.paging import ListPage, iterate_pages
@@ -99,6 +100,8 @@ async def check_bundle(request: PageRequest) -> Response[Any]:
         raise ApiProblem(400, "invalid", "bundle: the file is empty; choose another one")
     if len(content) > MAX_BUNDLE_BYTES:
         raise ApiProblem(413, "too_large", f"a bundle has at most {MAX_BUNDLE_BYTES:,} bytes")
+    # In the context of this request only: the work in the bundle may be large.
+    IN_SLICES.set(True)
     signer = request.service.store.signer.verifier
     found = await asyncio.to_thread(verify_bundle, content, key=signer)
     return request.show("audit-findings.html", findings=found, tones=TONES, name=uploaded.filename)

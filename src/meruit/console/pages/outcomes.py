@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection
 
+from meruit.api.bodies.dismantle import dismantle_soon
 from meruit.api.file_stream import stream_table
 from meruit.audit.export import export, receipt
 from meruit.console.background import Computing
@@ -165,13 +166,9 @@ async def show_outcome(request: PageRequest, outcome_id: FromPath[str]) -> Respo
         return request.show("outcome-agent.html", outcome=outcomes.for_agent(own))
     view = await asyncio.to_thread(_find, request, outcome_id, query)
     result = view.result
-    shown_input = view.input
-    reference = None
-    if isinstance(view.input, Mapping) and REFERENCE in view.input:
-        reference = view.input[REFERENCE]
-        shown_input = {name: value for name, value in view.input.items() if name != REFERENCE}
-    text, expected = main_text(view.output), main_text(reference)
-    pieces: list[TextPiece] = text_difference(text, expected) if text is not None and expected is not None else []
+    work = await asyncio.to_thread(_describe_work, view)
+    # The page shows the beginning; a large rest is freed in steps.
+    dismantle_soon([view.input, view.output, view.metadata])
     return request.show(
         "outcome.html",
         # A case belongs to its evaluation, and the menu says so.
@@ -180,20 +177,33 @@ async def show_outcome(request: PageRequest, outcome_id: FromPath[str]) -> Respo
         result=result,
         answer=_answer(view),
         ordered=_in_order(result),
-        given=shown_input,
-        given_text=_text_to_show(shown_input),
-        output_text=_text_to_show(view.output),
-        reference=reference,
-        reference_text=_text_to_show(reference),
-        pieces=pieces,
-        output_tree=None if view.output is None else json_tree(dict(view.output), "output", _marks(result)),
-        input_tree=None if shown_input is None else json_tree(shown_input, "input"),
-        metadata_tree=json_tree(dict(view.metadata or {}), "metadata"),
         paths=evidence_paths,
         votes=lambda one: read_judge_evidence(one.details),
         changes=find_changes(view.versions),
         walked=query.keep(*WALK_FILTERS),
+        **work,
     )
+
+
+# Any: a template takes any values.
+def _describe_work(view: JudgedView) -> dict[str, Any]:
+    """What the page shows of the work."""
+    given, reference = view.input, None
+    if isinstance(given, Mapping) and REFERENCE in given:
+        reference = given[REFERENCE]
+        given = {name: value for name, value in given.items() if name != REFERENCE}
+    text, expected = main_text(view.output), main_text(reference)
+    pieces: list[TextPiece] = text_difference(text, expected) if text is not None and expected is not None else []
+    return {
+        "given_text": _text_to_show(given),
+        "output_text": _text_to_show(view.output),
+        "reference_tree": None if reference is None else json_tree(reference, "reference"),
+        "reference_text": _text_to_show(reference),
+        "pieces": pieces,
+        "output_tree": None if view.output is None else json_tree(dict(view.output), "output", _marks(view.result)),
+        "input_tree": None if given is None else json_tree(given, "input"),
+        "metadata_tree": json_tree(dict(view.metadata or {}), "metadata"),
+    }
 
 
 # Any: JSON.

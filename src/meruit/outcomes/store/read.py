@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Select, func, select
 
+from meruit.documents.json_slices import load_json
 from meruit.errors import NotFound
 from meruit.model.access import AgentScore, Scope, show_score
 from meruit.model.canonical import from_canonical
@@ -220,11 +221,33 @@ def full_record(
     connection: Connection, scope: Scope, outcome_id: str, shelf: BlobStore, number: int | None = None
 ) -> OutcomeRecord:
     """The whole record, in its latest version unless another is asked for."""
+    record, work = _record_without_work(connection, scope, outcome_id, shelf, number)
+    parts = {name: _decode_part(part) for name, part in _parts_of(work).items()}
+    return record.model_copy(update=parts)
+
+
+def full_record_json(
+    connection: Connection, scope: Scope, outcome_id: str, shelf: BlobStore, number: int | None = None
+) -> bytes:
+    """The whole record as JSON. The work is taken as it is stored: other threads wait while a large one is decoded."""
+    record, work = _record_without_work(connection, scope, outcome_id, shelf, number)
+    members = msgspec.json.decode(record.model_dump_json(), type=dict[str, msgspec.Raw])
+    members |= {name: msgspec.Raw(b"null" if part is None else part) for name, part in _parts_of(work).items()}
+    return msgspec.json.encode(members)
+
+
+def _parts_of(work: OutcomeWork) -> dict[str, bytes | None]:
+    return {"execution_metadata": work.metadata, "work_input": work.input, "work_output": work.output}
+
+
+def _record_without_work(
+    connection: Connection, scope: Scope, outcome_id: str, shelf: BlobStore, number: int | None
+) -> tuple[OutcomeRecord, OutcomeWork]:
     found = summary(connection, scope, outcome_id)
     verdict = version(connection, scope, outcome_id, found.version if number is None else number)
     work = evidence(connection, scope, outcome_id, shelf)
     bill = live_bills(connection, scope.tenant, [found.contract_id]).get((found.contract_id, verdict.version))
-    return OutcomeRecord(
+    record = OutcomeRecord(
         id=found.id,
         contract_id=found.contract_id,
         agent_id=found.agent_id,
@@ -232,15 +255,14 @@ def full_record(
         domain=found.domain,
         success_criteria=criteria_from(criteria_body(connection, scope.tenant, verdict.criteria_digest)),
         verification_result=verdict.result,
-        execution_metadata=_decode_part(work.metadata),
+        execution_metadata=None,
         billing_impact=billing_impact(bill, *_money_of(verdict.result)),
         created_at=found.created_at,
         version=verdict.version,
         reason=verdict.reason,
         criteria_digest=verdict.criteria_digest,
-        work_input=_decode_part(work.input),
-        work_output=_decode_part(work.output),
     )
+    return record, work
 
 
 def live_bills(connection: Connection, tenant: str, contract_ids: Iterable[str]) -> dict[tuple[str, int], Bill]:
@@ -297,7 +319,8 @@ def _decode_part(content: bytes | None) -> dict[str, Any] | None:
     if content is None:
         return None
     # Unlike others, it keeps every digit of an integer.
-    return msgspec.json.decode(content, type=dict[str, Any])
+    found: dict[str, Any] = load_json(content, msgspec.json.decode)
+    return found
 
 
 # Any: a row of SQLAlchemy's has its columns as attributes, which no type says.

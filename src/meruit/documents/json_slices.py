@@ -5,6 +5,7 @@ is cut at the outermost comma of each block, and at the brackets of those contai
 lies between two cuts are members of one container, which the usual parser reads.
 """
 
+import json
 from collections.abc import Callable, Iterator
 from enum import Enum
 from itertools import accumulate, compress
@@ -16,6 +17,10 @@ from meruit.errors import BodyError
 
 BLOCK_BYTES = 64 * 1024
 """How much is searched for a cut at once."""
+SMALL_BYTES = 1024 * 1024
+"""Documents up to this size are parsed at once, in some milliseconds."""
+MAX_LEVELS = 254
+"""Deepest nesting of documents that Meruit writes."""
 MAX_BRACKETS = 1_024
 """More brackets without a comma between them than any document has that is not nested too deep."""
 NOT_JSON = "not_json"
@@ -61,6 +66,16 @@ def parse_in_slices(body: bytes, parse: Callable[[bytes], Any], max_depth: int) 
     for cut in _find_cuts(body, max_depth):
         reader.read_to(cut)
     return reader.finish()
+
+
+def load_json(content: bytes, parse: Callable[[bytes], Any] = json.loads) -> Any:
+    """Parse a document that may be large, with `parse` for its parts; raises ValueError for what is not JSON."""
+    if len(content) <= SMALL_BYTES:
+        return parse(content)
+    try:
+        return parse_in_slices(content, parse, MAX_LEVELS)
+    except BodyError as refused:
+        raise ValueError(str(refused)) from None
 
 
 class _SliceReader:
