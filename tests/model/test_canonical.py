@@ -210,3 +210,15 @@ def test_keys_that_no_sample_divides_are_sorted_at_once(monkeypatch: pytest.Monk
     monkeypatch.setattr(writing, "SLICE_VALUES", 10)
     keys = [_Unlucky(number) for number in range(200)]
     assert _sort_in_slices([*keys]) == sorted(map(str, range(200)))
+
+
+@given(values, st.integers(1, 5))
+def test_canonical_slices_are_the_same_bytes(value: Any, most: int) -> None:
+    whole = canonical(value)
+    token = IN_SLICES.set(True)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(writing, "_CANONICAL", writing._CANONICAL._replace(most=most))
+            assert canonical(value) == whole
+    finally:
+        IN_SLICES.reset(token)

@@ -2,17 +2,17 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 import msgspec
 from sqlalchemy import Connection
 
 from meruit.api.admission import ADMISSION_SLOT, AdmissionSlot, BodyAdmission
 from meruit.api.auth import KEYLESS, Authenticator
-from meruit.api.bodies.dismantle import GC_PAUSE
+from meruit.api.bodies.dismantle import GC_PAUSE, dismantle_soon
 from meruit.api.bodies.gc import GcPause
-from meruit.api.bodies.json_body import SMALL_BYTES, StrictRequest
+from meruit.api.bodies.json_body import LARGE_BYTES, SMALL_BYTES, StrictRequest
 from meruit.api.db_threads import run_in_reader_thread
 from meruit.api.idempotency import HEADER, REPLAYED, KeysInFlight, fingerprint, storage_key, validate_key
 from meruit.api.integrity import StoreIntegrity
@@ -107,6 +107,26 @@ class Service(msgspec.Struct, frozen=True):
         return await run_in_reader_thread(ask)
 
 
+# Any: work is any JSON.
+class WorkPayloads(Protocol):
+    """What a request holds of one piece of work."""
+
+    @property
+    def input(self) -> Mapping[str, Any]:
+        """What the agent got."""
+        ...
+
+    @property
+    def output(self) -> Mapping[str, Any] | None:
+        """What it returned."""
+        ...
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Measurements of the run."""
+        ...
+
+
 class EncodedReply(NamedTuple):
     """A reply whose JSON is encoded already."""
 
@@ -159,6 +179,11 @@ class ServedRequest(ABC):
     async def take_loop_turn(self) -> None:
         """Wait until no other request of the caller is parsed or judged in this round of the event loop."""
         await self.service.turns.take(CALLER.get())
+
+    async def free_payloads(self, items: Iterable[WorkPayloads]) -> None:
+        """Free the work that a large body brought, in a thread of its own."""
+        if len(await self.body()) > LARGE_BYTES:
+            dismantle_soon([part for item in items for part in (item.output, item.input, item.metadata)])
 
     async def write_once(
         self, once: IdempotentRequest | None, write: Write[T], render: Callable[[T], bytes]

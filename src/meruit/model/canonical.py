@@ -23,7 +23,8 @@ LARGEST_INTEGER = 2**53
 
 def canonical(value: Any) -> bytes:
     """JSON with sorted keys and no floats: a number that is not a small integer becomes `{"$decimal": "0.9"}`."""
-    return dumps(_floatless(value), option=_SORTED)
+    written = _floatless(value)
+    return b"".join(_CANONICAL.slices(written)) if IN_SLICES.get() else dumps(written, option=_SORTED)
 
 
 def digest(value: Any) -> str:
@@ -217,6 +218,7 @@ def _write_exactly(payload: Any) -> bytes:
 
 
 _FAST = _SliceWriter(write=lambda value: dumps(value, option=_PLAIN), comma=b",", most=SLICE_VALUES)
+_CANONICAL = _SliceWriter(write=lambda value: dumps(value, option=_SORTED), comma=b",", most=SLICE_VALUES)
 _EXACT = _SliceWriter(write=_write_exactly, comma=b", ", most=SLICE_VALUES // 8)
 
 

@@ -21,6 +21,7 @@ from meruit.api.wire.common import (
     Limit,
     PageCursor,
     json_response,
+    to_document,
 )
 from meruit.benchmarks import records as benchmarks
 from meruit.benchmarks.edits import BenchmarkChanges, apply_changes
@@ -132,7 +133,7 @@ async def publish_benchmark(
 
     async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
         # A large benchmark would block the event loop.
-        benchmark = await asyncio.to_thread(_parse_benchmark, msgspec.to_builtins(data), service)
+        benchmark = await asyncio.to_thread(_parse_benchmark, to_document(data), service)
         view = await service.benchmarks.publish(request.caller.tenant, request.actor.by, benchmark)
         return await request.store_reply(once, msgspec.json.encode(view))
 
@@ -170,7 +171,7 @@ async def replace_benchmark(
 
     The content of the newest version again has no effect.
     """
-    written = msgspec.to_builtins(data)
+    written = to_document(data)
     written.pop("base_version", None)
 
     def replace(_before: Benchmark | None) -> dict[str, Any]:

@@ -70,13 +70,16 @@ def _datasets(request: ApiRequest) -> Datasets:
 @post("/v1/datasets", status_code=201, guards=[OPERATORS], summary="Add a version of a dataset", tags=["datasets"])
 async def add_dataset(data: JSONBody[DatasetRequest], request: ApiRequest, key: Key = None) -> Response[DatasetRecord]:
     """Keep cases as the next version of a dataset. The same cases as in the latest version are not a new version."""
-    cases = [one.to_case() for one in data.cases]
 
     async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
-        added = await asyncio.to_thread(_datasets(request).add, data.name, lambda: cases)
+        # In the thread: there may be many.
+        added = await asyncio.to_thread(_datasets(request).add, data.name, lambda: map(CaseBody.to_case, data.cases))
         return await request.store_reply(once, msgspec.json.encode(added))
 
-    return await request.answer_once(key, 201, act)
+    try:
+        return await request.answer_once(key, 201, act)
+    finally:
+        await request.free_payloads(data.cases)
 
 
 @get("/v1/datasets", guards=[READERS], summary="List datasets", tags=["datasets"])

@@ -135,7 +135,10 @@ async def record_cases(
             request.service.instruments.recorded_total.labels(request.caller.tenant).inc(len(judged))
         return answer
 
-    return await request.answer_once(key, 200, act)
+    try:
+        return await request.answer_once(key, 200, act)
+    finally:
+        await request.free_payloads(data.cases)
 
 
 def _judge(evaluator: Evaluator, found: EvaluationRecord, cases: Sequence[Case]) -> list[JudgedCase]:

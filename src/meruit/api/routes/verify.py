@@ -9,8 +9,6 @@ import msgspec
 from msgspec import Meta
 
 from meruit.api.auth import allow, allow_only
-from meruit.api.bodies.dismantle import dismantle_soon
-from meruit.api.bodies.json_body import LARGE_BYTES
 from meruit.api.direct_routes import DirectRequest, DirectRoute
 from meruit.api.request import ApiRequest, EncodedReply, ServedRequest, Service
 from meruit.api.wire.common import Body, CriteriaReference, Key, Label, Payload, json_response
@@ -167,8 +165,7 @@ async def reply_to(
     try:
         return await _reply_to(data, items, request, key)
     finally:
-        if len(await request.body()) > LARGE_BYTES:
-            dismantle_soon([part for item in items for part in (item.output, item.input, item.metadata)])
+        await request.free_payloads(items)
 
 
 async def _reply_to(

@@ -3,7 +3,6 @@
 import asyncio
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta
 from sqlalchemy import Connection
 
@@ -22,6 +21,7 @@ from meruit.api.wire.common import (
     PageCursor,
     Reason,
     json_response,
+    to_document,
 )
 from meruit.contracts import records as contracts
 from meruit.contracts import records as works
@@ -189,7 +189,7 @@ def _prepare_submission(service: Service, actor: Actor, data: WorkRequest) -> Su
     catalogue = marketplace.registrar.engine.catalogue
     try:
         submission = parse_work(
-            msgspec.to_builtins(data),
+            to_document(data),
             known_metrics=catalogue.names(),
             max_criteria=service.max_criteria,
             examine=examine_with(catalogue),

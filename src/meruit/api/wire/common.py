@@ -75,3 +75,16 @@ def json_response(content: Any, status_code: int = 200, headers: dict[str, str] 
     """Build a JSON reply from a value, or from bytes that are JSON already."""
     body = content if isinstance(content, bytes) else msgspec.json.encode(content)
     return Response(body, media_type=JSON, status_code=status_code, headers=headers)
+
+
+# Any: a document of any JSON.
+def to_document(data: Body) -> dict[str, Any]:
+    """A body as the parsers of files take it. JSON in it is not copied: other threads wait while a large one is."""
+    plain = {name: value for name in data.__struct_fields__ if _is_json(value := getattr(data, name))}
+    return {**msgspec.to_builtins(msgspec.structs.replace(data, **dict.fromkeys(plain))), **plain}
+
+
+# Any: the value of a field.
+def _is_json(value: Any) -> bool:
+    # What is empty may be a default, which is left out.
+    return bool(value) and (type(value) is dict or (type(value) is list and all(type(one) is dict for one in value)))
