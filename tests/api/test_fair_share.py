@@ -15,6 +15,7 @@ from meruit.console.background import THREADS
 from meruit.model.access import Role
 from meruit.outcomes.service import SMALL_WORK, Registrar
 from meruit.store.database import MAX_READERS
+from meruit.verify import engine, measure
 
 
 class Held:
@@ -74,13 +75,13 @@ def test_one_key_cannot_have_every_connection_to_the_database() -> None:
 def judged_on_loop(service: Deployment, patch: pytest.MonkeyPatch, body: dict[str, Any]) -> bool:
     """Whether the work was measured on the event loop."""
     threads = list[threading.Thread]()
-    measure = type(service.service.registrar.engine)._measure
+    original = measure.measure
 
     def note(*given: Any) -> Any:
         threads.append(threading.current_thread())
-        return measure(*given)
+        return original(*given)
 
-    patch.setattr(type(service.service.registrar.engine), "_measure", note)
+    patch.setattr(engine, "measure", note)
     assert service.ask("POST", "/v1/verify", key=service.key(), json=body).status_code == 200
     patch.undo()
     return threads == [service._thread]

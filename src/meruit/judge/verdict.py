@@ -44,6 +44,20 @@ class Circumstances(msgspec.Struct, frozen=True):
 
 def conclude(plan: Plan, evidence: Sequence[Evidence], circumstances: Circumstances) -> VerificationResult:
     """Judge one work: one piece of evidence for each criterion, in the plan's order."""
+    known = circumstances
+    digests = known.input_digest, known.output_digest, known.metadata_digest
+    return conclude_for(plan, evidence, known.contract_id, known.verified_at, digests, known.versions)
+
+
+def conclude_for(
+    plan: Plan,
+    evidence: Sequence[Evidence],
+    contract_id: str,
+    verified_at: datetime,
+    digests: tuple[str | None, str | None, str | None],
+    versions: dict[str, str],
+) -> VerificationResult:
+    """The same with the circumstances one by one, which saves making them; digests of input, output and metadata."""
     if len(evidence) != len(plan.rules):
         raise ValueError(f"{len(evidence)} pieces of evidence for {len(plan.rules)} criteria")
     results: list[CriterionResult] = []
@@ -70,17 +84,18 @@ def conclude(plan: Plan, evidence: Sequence[Evidence], circumstances: Circumstan
     # A copy with what is the work's own, because building a result takes several times as long. Each result gets lists
     # and mappings of its own, so that changing one does not change another.
     result = outcome.__copy__()
-    force_setattr(result, "contract_id", circumstances.contract_id)
+    force_setattr(result, "contract_id", contract_id)
     force_setattr(result, "metrics", metrics)
     force_setattr(result, "criterion_results", results)
     force_setattr(result, "governance_flags", [])
-    force_setattr(result, "verified_at", circumstances.verified_at)
+    force_setattr(result, "verified_at", verified_at)
     force_setattr(result, "axes", outcome.axes.copy())
     force_setattr(result, "reasons", _own_reasons(outcome.reasons, results) if outcome.reasons else [])
-    force_setattr(result, "input_digest", circumstances.input_digest)
-    force_setattr(result, "output_digest", circumstances.output_digest)
-    force_setattr(result, "metadata_digest", circumstances.metadata_digest)
-    force_setattr(result, "versions", circumstances.versions)
+    given, made, facts = digests
+    force_setattr(result, "input_digest", given)
+    force_setattr(result, "output_digest", made)
+    force_setattr(result, "metadata_digest", facts)
+    force_setattr(result, "versions", versions)
     return result
 
 

@@ -43,8 +43,8 @@ def _text(work: Work) -> str | Missing:
 
 def _visible_text(work: Work) -> str | Missing:
     """The text without invisible characters."""
-    text = _text(work)
-    return text if isinstance(text, Missing) else strip_invisible(text)
+    text = work.output.get("text")
+    return strip_invisible(text) if isinstance(text, str) else _text(work)
 
 
 def _reference(work_input: Mapping[str, Any]) -> str | Missing:

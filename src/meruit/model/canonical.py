@@ -155,26 +155,27 @@ Written = tuple[bytes | None, bytes | None, bytes | None]
 
 
 def write_and_digest_all(
-    first: Any, second: Any, third: Any
+    given: Any, output: Any, metadata: Any
 ) -> tuple[Written, tuple[str | None, str | None, str | None]]:
-    """What `write_and_digest` makes of three payloads, in one call instead of three."""
+    """What `write_and_digest` makes of the three parts of a work, in one call instead of three."""
     if not IN_SLICES.get():
         try:
-            one, two, three = dumps(first, option=_PLAIN), dumps(second, option=_PLAIN), dumps(third, option=_PLAIN)
+            one, two, three = dumps(given, option=_PLAIN), dumps(output, option=_PLAIN), dumps(metadata, option=_PLAIN)
         except (TypeError, RecursionError):
             pass
         else:
-            if (one.rfind(_NULL) < 0 and two.rfind(_NULL) < 0 and three.rfind(_NULL) < 0) or not _holds_nan(
-                [first, second, third]
-            ):
-                if len(one) + len(two) + len(three) > LOCKED_BYTES:
+            if len(one) + len(two) + len(three) > LOCKED_BYTES:
+                holds_null = one.rfind(_NULL) >= 0 or two.rfind(_NULL) >= 0 or three.rfind(_NULL) >= 0
+                if not (holds_null and _holds_nan([given, output, metadata])):
                     return (one, two, three), (hex_digest(one), hex_digest(two), hex_digest(three))
+            # One search in a copy of what is small takes less time than three.
+            elif (one + two + three).rfind(_NULL) < 0 or not _holds_nan([given, output, metadata]):
                 return (one, two, three), (
-                    sha256(one).hexdigest(),
-                    EMPTY_DIGEST if two == b"{}" else sha256(two).hexdigest(),
+                    EMPTY_DIGEST if one == b"{}" else sha256(one).hexdigest(),
+                    sha256(two).hexdigest(),
                     EMPTY_DIGEST if three == b"{}" else sha256(three).hexdigest(),
                 )
-    each = write_and_digest(first), write_and_digest(second), write_and_digest(third)
+    each = write_and_digest(given), write_and_digest(output), write_and_digest(metadata)
     return (each[0][0], each[1][0], each[2][0]), (each[0][1], each[1][1], each[2][1])
 
 

@@ -240,14 +240,12 @@ class Registrar:
         given, made, facts = submission.input, submission.output, submission.metadata
         if not type(given) is type(made) is type(facts) is dict:
             return None
-        written, (made_digest, given_digest, facts_digest) = write_and_digest_all(made, given, facts)
+        written, digests = write_and_digest_all(given, made, facts)
         if None in written:
             return None
-        work = Work(made, given, facts, {written_output: written[0]})
-        digests = Digests(given_digest, made_digest, facts_digest)
-        result = self.engine.verify_digested(contract_id, compiled, work, digests)
-        kept = (written[1], written[0], written[2])
-        return JudgedWork(outcome_id, submission, compiled, result, result.to_json(), kept)
+        work = Work(made, given, facts, {written_output: written[1]})
+        result = self.engine.verify_digested(contract_id, compiled, work, Digests(*digests))
+        return JudgedWork(outcome_id, submission, compiled, result, result.to_json(), written)
 
     def draft(self, tenant: str, judged: JudgedWork, *, by_agent: bool = False) -> NewOutcome:
         """The outcome as the recorder takes it; large evidence is on disk when this returns."""
