@@ -28,7 +28,7 @@ from meruit.api.app import build_app, build_service
 from meruit.api.server import SWITCH_S, ShutdownSignal
 from meruit.config import Settings
 from meruit.model.access import Role
-from meruit.store.keys import NewKey
+from meruit.store.access.keys import NewKey
 from meruit.store.location import Location
 from meruit.store.store import Store
 

@@ -22,7 +22,7 @@ from meruit.api.app import build_app, build_service
 from meruit.api.server import ShutdownSignal, run
 from meruit.config import Settings
 from meruit.model.access import Role
-from meruit.store.keys import NewKey
+from meruit.store.access.keys import NewKey
 from meruit.store.location import Location
 from meruit.store.store import Store
 

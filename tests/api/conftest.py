@@ -27,7 +27,7 @@ from meruit.model.access import DEFAULT_TENANT, Role
 from meruit.model.environment import SourceKind
 from meruit.model.task import TaskSource
 from meruit.store import tables
-from meruit.store.keys import NewKey
+from meruit.store.access.keys import NewKey
 from meruit.store.location import Location
 from meruit.store.store import ClockAndEntropy, Store
 from meruit.verify.engine import VerificationEngine

@@ -49,7 +49,7 @@ from meruit.model.usage import Observation, Tokens
 from meruit.outcomes.store.write import AddVersions, NewVersion
 from meruit.registry import flags
 from meruit.store import tables
-from meruit.store.keys import Revoke
+from meruit.store.access.keys import Revoke
 from meruit.store.location import Location
 from meruit.store.store import ClockAndEntropy
 from meruit.store.transaction import WriteTransaction

@@ -9,7 +9,7 @@ from tests.api.conftest import CRITERIA, WORK, Deploy, code_of, new_tenant
 from meruit.api.quotas import MB, Quotas, record_use_in_background
 from meruit.errors import ApiProblem, StoreUnavailable
 from meruit.model.access import Caller, Role
-from meruit.store.key_use import read_key_use
+from meruit.store.access.key_use import read_key_use
 from meruit.store.store import Store
 
 AGENT = Caller("acme", Role.AGENT, "mk_agent", "a1")

@@ -31,8 +31,8 @@ from meruit.model.verdict import Verdict
 from meruit.outcomes.store.read import SORTS as OUTCOME_SORTS
 from meruit.outcomes.store.read import OutcomeFilter
 from meruit.outcomes.store.read import page_sorted as outcomes_sorted
-from meruit.store.keys import SORTS as KEY_SORTS
-from meruit.store.keys import page_sorted as keys_sorted
+from meruit.store.access.keys import SORTS as KEY_SORTS
+from meruit.store.access.keys import page_sorted as keys_sorted
 from meruit.store.location import Location
 from meruit.store.sorting import IndexGroups, ListOrder, SortedPage, SortKey, read_sorted
 from meruit.store.store import Store

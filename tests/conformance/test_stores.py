@@ -63,9 +63,10 @@ from meruit.outcomes.store import criteria
 from meruit.outcomes.store import read as outcomes
 from meruit.outcomes.store.read import OutcomeFilter
 from meruit.outcomes.store.write import AddVersions, NewOutcome, NewVersion, RecordedVersion
-from meruit.store import keys, paging, recorder, tables
 from meruit.store import log as audit
 from meruit.store import migrate as opening
+from meruit.store import paging, recorder, tables
+from meruit.store.access import keys
 from meruit.store.idempotency import IdempotentReplay, IdempotentRequest, IdempotentWrite
 from meruit.store.location import Location
 from meruit.store.log_tiles import Tiles

@@ -14,7 +14,7 @@ from tests.console.conftest import SignIn
 from meruit.console.page import RenderedPage, Toasts
 from meruit.console.static_files import static_path
 from meruit.model.access import Role
-from meruit.store.keys import NewKey
+from meruit.store.access.keys import NewKey
 
 HTMX = "d6fdc75f204e6bdefa99b69bf1e6d4ac69b8a364f77929f45c13476b4000f717"
 

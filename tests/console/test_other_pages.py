@@ -35,8 +35,9 @@ from meruit.log.cosignature import WitnessKey
 from meruit.model.access import Role
 from meruit.model.task_run import AgentAct
 from meruit.outcomes.records import erase
-from meruit.store import keys, tables
-from meruit.store.key_use import AddKeyUse
+from meruit.store import tables
+from meruit.store.access import keys
+from meruit.store.access.key_use import AddKeyUse
 from meruit.store.location import Location
 from meruit.store.transaction import WriteTransaction
 from meruit.verify.engine import VerificationEngine

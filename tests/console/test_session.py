@@ -10,7 +10,7 @@ from meruit.console.app import build_pages
 from meruit.console.page import SESSION_COOKIE
 from meruit.model.access import Caller, Role
 from meruit.store import tables
-from meruit.store.keys import Revoke
+from meruit.store.access.keys import Revoke
 
 THERE = ("203.0.113.9", 1)
 

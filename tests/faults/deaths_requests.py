@@ -19,8 +19,9 @@ from meruit.outcomes.store import criteria
 from meruit.outcomes.store.batches import OutcomePlace
 from meruit.outcomes.store.rescored import AddRescored, RescoredResult, RescoredVersion
 from meruit.outcomes.store.write import AddVersions, NewOutcome, NewVersion
-from meruit.store import keys, tables
 from meruit.store import log as audit
+from meruit.store import tables
+from meruit.store.access import keys
 from meruit.store.idempotency import IdempotentReplay, IdempotentRequest, IdempotentWrite
 from meruit.store.recorder import Write
 from meruit.store.store import Store

@@ -11,7 +11,7 @@ from meruit.api.rate_limit import Throttle
 from meruit.api.server import is_loopback
 from meruit.errors import ApiProblem
 from meruit.model.access import DEFAULT_TENANT, Caller, Role
-from meruit.store import keys, sessions
+from meruit.store.access import keys, sessions
 from meruit.store.lru import LruCache
 from meruit.store.store import Store
 from meruit.web.fair_threads import CALLER

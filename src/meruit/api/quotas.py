@@ -9,7 +9,7 @@ from meruit.api.logging import log
 from meruit.errors import ApiProblem, StoreError
 from meruit.events.commit_signal import first_of
 from meruit.model.access import Caller, Role
-from meruit.store.key_use import AddKeyUse, read_key_use
+from meruit.store.access.key_use import AddKeyUse, read_key_use
 from meruit.store.store import Store
 
 FLUSH_S = 2.0

@@ -54,8 +54,8 @@ from meruit.outcomes.records import result_from
 from meruit.outcomes.segment import open_versions
 from meruit.review.label import ReviewTerms, draws_digest, label_content
 from meruit.store import tables
+from meruit.store.access.keys import differing_key_fields
 from meruit.store.blobs import BlobStore
-from meruit.store.keys import differing_key_fields
 from meruit.usage.logged import RecordedUsage, find_usage_difference, has_progress_of
 from meruit.usage.records import MAX_TOTAL_TOKENS, contract_of
 

@@ -7,7 +7,7 @@ from meruit.api.query_params import ANY_PARAMETERS
 from meruit.console.page import ANYONE, HTML, SECURITY_HEADERS, SESSION_COOKIE, Console, PageRequest, action, read_field
 from meruit.errors import ApiProblem, SignInNeeded
 from meruit.model.access import Caller
-from meruit.store.sessions import LASTS, EndSession, NewSession
+from meruit.store.access.sessions import LASTS, EndSession, NewSession
 from meruit.web.responses import Cookie, Response
 from meruit.web.routing import Route, get, post
 

@@ -49,7 +49,7 @@ _NO_MORE_THAN = (
 )
 
 
-class _Answer(msgspec.Struct, frozen=True):
+class _RuleAnswer(msgspec.Struct, frozen=True):
     flags: list[Flag]
     able: bool
     """Whether the rule had what it needs."""
@@ -114,20 +114,20 @@ def combine_results(one: GovernanceResult, other: GovernanceResult) -> Governanc
     )
 
 
-_NOT_ABLE, _NOTHING_FOUND = _Answer([], able=False), _Answer([], able=True)
+_NOT_ABLE, _NOTHING_FOUND = _RuleAnswer([], able=False), _RuleAnswer([], able=True)
 
 
-def _ask_rule(prepared: PreparedRule, dossier: Dossier) -> _Answer:
+def _ask_rule(prepared: PreparedRule, dossier: Dossier) -> _RuleAnswer:
     rule = prepared.rule
     try:
         suspect = rule.judge(dossier, prepared.limits)
         if not suspect:
             return _NOT_ABLE if suspect is None else _NOTHING_FOUND
         # Encoding and decoding each flag makes sure that it can be recorded.
-        return _Answer([Flag.from_json(_flag(rule, one).to_json()) for one in suspect], able=True)
+        return _RuleAnswer([Flag.from_json(_flag(rule, one).to_json()) for one in suspect], able=True)
     except Exception as problem:  # noqa: BLE001 - a plugin may raise anything; the outcome is held and the other rules apply
         evidence = {"rule": rule.name, "error": type(problem).__name__}
-        return _Answer([Flag(UNAVAILABLE, rule.version, Action.HOLD, evidence=evidence)], able=False)
+        return _RuleAnswer([Flag(UNAVAILABLE, rule.version, Action.HOLD, evidence=evidence)], able=False)
 
 
 def _flag(rule: FlagRule, one: Suspicion) -> Flag:

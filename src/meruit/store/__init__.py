@@ -13,5 +13,7 @@ Read in this order:
     recorder.py     the thread that writes; callers are answered once their write is durable
     idempotency.py  requests that may arrive twice
     log.py, log_tiles.py, checkpoint.py   the audit log in the database
-    blobs.py, keys.py, store.py           evidence, API keys, and all of it opened together
+    signed_rows.py  signatures on API keys and sessions, without which a row opens nothing
+    access/         API keys, browser sessions, and what each key has sent
+    blobs.py, store.py                    evidence, and all of it opened together
 """

@@ -22,7 +22,7 @@ from meruit.errors import ApiProblem, StoreUnavailable
 from meruit.events.store.webhooks import MAX_WEBHOOKS, AddWebhook
 from meruit.model.access import Role
 from meruit.model.events import EventType
-from meruit.store.keys import Revoke
+from meruit.store.access.keys import Revoke
 
 PATIENCE_S = 30.0
 

@@ -14,9 +14,10 @@ from sqlalchemy import select, update
 from tests.cli.refusals import error_of
 
 from meruit.model.access import Caller, Role
-from meruit.store import keys, tables
+from meruit.store import tables
+from meruit.store.access import keys
+from meruit.store.access.key_use import AddKeyUse
 from meruit.store.database import connect
-from meruit.store.key_use import AddKeyUse
 from meruit.store.location import Location
 from meruit.store.store import Store
 

@@ -12,9 +12,9 @@ from meruit.api.wire.common import Body, Label, Limit, anchor_pattern, json_resp
 from meruit.errors import ApiProblem
 from meruit.model.access import Role
 from meruit.model.record import Record
-from meruit.store import keys
-from meruit.store.key_use import KeyUse, read_key_use
-from meruit.store.keys import IssuedKey, KeyRecord, NewKey, Revoke
+from meruit.store.access import keys
+from meruit.store.access.key_use import KeyUse, read_key_use
+from meruit.store.access.keys import IssuedKey, KeyRecord, NewKey, Revoke
 from meruit.web.parameters import JSONBody, PathParameter, QueryParameter
 from meruit.web.responses import Response
 from meruit.web.routing import delete, get, post

@@ -50,7 +50,7 @@ def create(  # noqa: PLR0913 - one an option
     from meruit.config import location_of
     from meruit.model.access import Role
     from meruit.model.outcome import MAX_LABEL
-    from meruit.store.keys import NewKey, check_new_key
+    from meruit.store.access.keys import NewKey, check_new_key
     from meruit.store.store import ClockAndEntropy
 
     for what, given in (("NAME", name), ("--agent-id", agent_id)):
@@ -89,7 +89,7 @@ def list_keys(*, tenant: str | None, data: str | None, database_url: str | None,
 
     from meruit.app import open_store
     from meruit.config import location_of
-    from meruit.store import keys as stored
+    from meruit.store.access import keys as stored
 
     store = open_store(location_of(data, database_url))
     try:
@@ -134,7 +134,7 @@ def usage(*, tenant: str | None, data: str | None, database_url: str | None, as_
     import msgspec
 
     from meruit.cli.shared.open_store import open_records
-    from meruit.store.key_use import read_key_use
+    from meruit.store.access.key_use import read_key_use
 
     with open_records(data, database_url) as store, store.database.reading() as connection:
         found = read_key_use(connection, tenant)
@@ -154,7 +154,7 @@ def revoke(*, key_id: str, data: str | None, database_url: str | None, as_json: 
     """Revoke a key by its id (mk_…); it stays in the list."""
     from meruit.app import open_store
     from meruit.config import location_of
-    from meruit.store.keys import Revoke
+    from meruit.store.access.keys import Revoke
 
     store = open_store(location_of(data, database_url))
     try:

@@ -262,7 +262,7 @@ def _check_store(store: "Store", host: str, roster: "AgentRoster | None") -> boo
     """Check that the store may be served, and return whether it has keys; raises MeruitError."""
     from meruit.api.server import is_loopback
     from meruit.errors import MeruitError
-    from meruit.store import keys
+    from meruit.store.access import keys
 
     store.require_admitted()
     store.require_known_log()

@@ -28,9 +28,10 @@ from meruit.model.outcome import MAX_LABEL
 from meruit.model.time import to_micros
 from meruit.sandbox.selftest import describe_machine, examine
 from meruit.sources.http_guard import check_url
-from meruit.store import keys, log, tenants
-from meruit.store.key_use import read_key_use
-from meruit.store.keys import KeyRecord, NewKey, Revoke
+from meruit.store import log, tenants
+from meruit.store.access import keys
+from meruit.store.access.key_use import read_key_use
+from meruit.store.access.keys import KeyRecord, NewKey, Revoke
 from meruit.store.tenants import TenantSummary
 from meruit.web.parameters import FromPath
 from meruit.web.responses import Response

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, delete, select
 from meruit.model.access import Caller, Role
 from meruit.model.time import from_micros, to_micros
 from meruit.store import tables
-from meruit.store.keys import is_logged_key
+from meruit.store.access.keys import is_logged_key
 from meruit.store.signed_rows import TrustedSigners, signed_content
 from meruit.store.transaction import WriteTransaction
 

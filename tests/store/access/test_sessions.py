@@ -17,10 +17,11 @@ from meruit.log.key_chain import admit_key
 from meruit.log.merkle import leaf_hash
 from meruit.log.note import SigningKey
 from meruit.model.access import Caller, Role
-from meruit.store import keys, sessions, tables
-from meruit.store.keys import NewKey
+from meruit.store import tables
+from meruit.store.access import keys, sessions
+from meruit.store.access.keys import NewKey
+from meruit.store.access.sessions import EndSession, NewSession
 from meruit.store.location import Location
-from meruit.store.sessions import EndSession, NewSession
 from meruit.store.store import Store
 from meruit.store.transaction import WriteTransaction
 
