@@ -16,6 +16,7 @@ from tests.faults.started import run, start
 from tests.faults.world import Process, census, descendants
 
 from meruit.errors import Failure
+from meruit.sandbox.jail import SPARES
 from meruit.sandbox.sandbox import Sandbox
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are Linux's")
@@ -29,6 +30,8 @@ WORKERS_GROWTH = 1.3
 SETTLING_S = 30.0
 CONTEXT = {"input": {"n": 1}, "output": {"text": "a"}, "metadata": {}}
 LONG_MS = 60_000
+BUSY_TICKS = 10
+"""A tenth of a second of the processor: more than a process takes that only waits for a call."""
 
 
 def kind_of(tier: str) -> str:
@@ -85,17 +88,34 @@ def emptied(listing: Callable[[], list[Process]], patience_s: float = SETTLING_S
     return True
 
 
-@pytest.mark.parametrize("victims", ["all", "eldest", "youngest"])
+def busiest(listing: Callable[[], list[Process]]) -> Process:
+    """The process that runs the call: it uses the processor, and the others wait."""
+    begun = {process.pid: processor_ticks(process.pid) for process in listing()}
+    deadline = time.monotonic() + SETTLING_S
+    while time.monotonic() < deadline:
+        for process in listing():
+            if processor_ticks(process.pid) - begun.get(process.pid, 0) >= BUSY_TICKS:
+                return process
+        time.sleep(0.01)
+    raise AssertionError("no process runs the call")
+
+
+def processor_ticks(pid: int) -> int:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return int(fields[11])
+
+
+@pytest.mark.parametrize("victims", ["all", "eldest", "busiest"])
 def test_a_worker_killed_from_outside_fails_its_call_and_no_other(fresh: Fresh, victims: str) -> None:
     sandbox, ours = fresh
     assert works(sandbox)
     with ThreadPoolExecutor(1) as other:
         flight = other.submit(sandbox.execute_sync, LATE[kind_of(sandbox.tier)], LATE_WORK, LONG_MS)
-        time.sleep(0.1)
-        processes = sorted(ours())
-        assert processes
-        chosen = {"all": processes, "eldest": processes[:1], "youngest": processes[-1:]}[victims]
-        for process in chosen:
+        busy, processes = busiest(ours), sorted(ours())
+        for process in {"all": processes, "eldest": processes[:1], "busiest": [busy]}[victims]:
             os.kill(process.pid, signal.SIGKILL)
         result = flight.result(120)
     assert "metrics" not in result
@@ -117,6 +137,24 @@ def test_a_worker_killed_while_idle_does_not_spoil_later_calls(fresh: Fresh, vic
     assert all(dict(result) == {"metrics": {"value": 3}} for result in later if result.failure is None)
     assert not any(dict(result) for result in later if result.failure is not None)
     assert sum(result.failure is not None for result in later) <= 1
+
+
+@pytest.mark.parametrize("tier", ["python-full", "expr"])
+def test_a_spare_process_killed_while_idle_costs_no_call(tier: str) -> None:
+    before = {process.pid for process in descendants(os.getpid())}
+    with Sandbox(tier=tier, memory_limit_mb=251, max_workers=1) as sandbox:
+        assert works(sandbox)
+
+        def ours() -> list[Process]:
+            return sorted(process for process in descendants(os.getpid()) if process.pid not in before)
+
+        # The process of the call that ended may still be there.
+        assert emptied(lambda: ours()[1 + SPARES :])
+        spares = {process.pid for process in ours()[1:]}
+        for spare in spares:
+            os.kill(spare, signal.SIGKILL)
+        assert emptied(lambda: [process for process in ours() if process.pid in spares])
+        assert all(works(sandbox) for _ in range(4))
 
 
 def test_closing_leaves_no_process(fresh: Fresh) -> None:

@@ -190,11 +190,10 @@ class Jail:
         deadline = time.monotonic() + timeout_ms / 1000
         if not self._children:
             raise SandboxError(Failure.SANDBOX_UNAVAILABLE, "the jail has no child to run this")
-        channel = self._children[0].channel
-        request = code.encode()
+        encoded = code.encode()
+        request = LENGTHS.pack(len(encoded), len(context)) + encoded + context
         try:
-            channel.settimeout(timeout_ms / 1000)
-            channel.sendall(LENGTHS.pack(len(request), len(context)) + request + context)
+            channel = self._send(request, timeout_ms / 1000)
             length, failed = ANSWER.unpack(_receive(channel, ANSWER.size, deadline))
             if length > MAX_RESULT_BYTES:
                 raise SandboxError(Failure.RESULT_REJECTED, f"the result is larger than {MAX_RESULT_BYTES // 1024} KiB")
@@ -219,9 +218,7 @@ class Jail:
         """Fork another child, and kill that of the last call."""
         self._fork()
         if len(self._children) > SPARES:
-            used = self._children.popleft()
-            used.channel.close()
-            self._control.send(END + used.name)
+            self._end_first()
 
     def kill(self) -> None:
         """End the processes at once; from any thread, while a call may be running."""
@@ -244,6 +241,25 @@ class Jail:
         self._close_channels()
         # Only the parent can wait for it.
         self._zygote.returncode = 0
+
+    def _send(self, request: bytes, patience_s: float) -> socket.socket:
+        """Hand the request to a child; code runs once all of it was read, so that a dead child costs no call."""
+        for _ in range(SPARES + 1):
+            channel = self._children[0].channel
+            channel.settimeout(patience_s)
+            try:
+                channel.sendall(request)
+            except BrokenPipeError:
+                self._fork()
+                self._end_first()
+            else:
+                return channel
+        raise BrokenPipeError
+
+    def _end_first(self) -> None:
+        used = self._children.popleft()
+        used.channel.close()
+        self._control.send(END + used.name)
 
     def _fork(self) -> None:
         """Ask the zygote for a child. The request can be written before the child runs, so this does not wait."""
