@@ -14,6 +14,7 @@ from meruit.log.note import Checkpoint, read_checkpoint, split_note
 from meruit.store.location import Location
 
 NAME = "last-checkpoint"
+PRIVATE = 0o600
 _ID_CHARS = 12
 
 
@@ -43,6 +44,7 @@ class CheckpointFile:
             kept = self.read()
             if kept is None or kept.size < size:
                 unfinished = self.path.with_name(f"{self.path.name}.{getpid()}")
+                unfinished.touch(mode=PRIVATE)
                 unfinished.write_text(note, encoding="utf-8")
                 unfinished.replace(self.path)
 
