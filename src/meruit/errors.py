@@ -45,7 +45,8 @@
     Exception
       # Raised by authors, or raised and caught inside one capability
       JsonSyntaxError, RejectedJson, DocumentUnreadable, UnreadableContent, SignInNeeded, SourceNotRead,
-      ConfinementError, MetricRejected, VerificationRejected, SuspendRun, OutOfTime, EventRejected
+      ConfinementError, MetricRejected, VerificationRejected, SuspendRun, OutOfTime, EventRejected,
+      VersionOvertaken
     ValueError
       NotJsonSerializable
 
@@ -469,6 +470,10 @@ class NoSuchPath(HttpRefusal):
 
     def __init__(self) -> None:
         super().__init__(404)
+
+
+class VersionOvertaken(Exception):
+    """Another process rescored or erased an outcome meanwhile."""
 
 
 class SignInNeeded(Exception):

@@ -432,7 +432,7 @@ def test_claims_are_numbers_under_names(deployment: Deployment, admin: str, clai
     assert deployment.rows() == before
 
 
-def test_an_output_of_20_mb_is_refused_and_one_of_2_mb_is_judged(
+def test_an_output_of_20_mb_is_refused_and_one_of_1_mb_is_judged(
     deployment: Deployment, tenant: str, admin: str
 ) -> None:
     contract = awarded(deployment, admin)
@@ -440,8 +440,8 @@ def test_an_output_of_20_mb_is_refused_and_one_of_2_mb_is_judged(
     reply = moved(deployment, admin, contract, "complete", {"output": {"text": "x" * 20_000_000}})
     assert told(reply) == (413, "too_large")
     assert deployment.rows() == before
-    assert completed(deployment, admin, contract, {"text": "x" * 2_000_000})["state"] == "settled"
-    again = moved(deployment, admin, contract, "complete", {"output": {"text": "x" * 2_000_000}})
+    assert completed(deployment, admin, contract, {"text": "x" * 1_000_000})["state"] == "settled"
+    again = moved(deployment, admin, contract, "complete", {"output": {"text": "x" * 1_000_000}})
     assert again.status_code == 200
     sound(deployment, tenant)
 

@@ -23,7 +23,7 @@ def db() -> None:
 @store_options
 @json_option
 def status(*, data: str | None, database_url: str | None, as_json: bool) -> int:
-    """Show the version and size of the database; changes nothing.
+    """Show version and size of the database; changes nothing.
 
     Exit codes: 0 the database is current, 1 it is older, newer or missing.
     """
@@ -54,7 +54,7 @@ def _next(found: "DatabaseStatus") -> str:
 @store_options
 @json_option
 def upgrade(*, data: str | None, database_url: str | None, as_json: bool) -> int:
-    """Create or upgrade the tables; backs up a SQLite file first."""
+    """Create or upgrade tables; backs up a SQLite file first."""
     import msgspec
 
     from meruit.config import location_of
@@ -116,7 +116,7 @@ def replace_key(*, root: str, data: str | None, database_url: str | None, as_jso
 @store_options
 @json_option
 def accept_restored(*, data: str | None, database_url: str | None, as_json: bool) -> int:
-    """Go on with a database that was restored from an older copy.
+    """Go on with a database restored from an older copy.
 
     The data folder knows how long the audit log was, and refuses to write to a shorter one. This command makes it begin
     again with the newest signed checkpoint of the database. What it knew is kept in a file, as evidence. Readers who

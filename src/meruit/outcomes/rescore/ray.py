@@ -22,7 +22,7 @@ from typing import Any, Self
 import msgspec
 
 from meruit.documents.sanitize import describe
-from meruit.errors import MeruitError, StoreError
+from meruit.errors import MeruitError, StoreError, VersionOvertaken
 from meruit.model.canonical import canonical
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.time import to_micros
@@ -215,7 +215,7 @@ class _InOrder:
         try:
             if parts:
                 self._store.recorder.write(_AddAll(parts))
-        except _Overtaken:
+        except VersionOvertaken:
             self.judge(span)
         else:
             self._count(judged.tally, judged.examined)
@@ -226,10 +226,6 @@ class _InOrder:
         self._progress(self.reading.examined, self.reading.total)
 
 
-class _Overtaken(Exception):
-    """Another process rescored or erased an outcome meanwhile."""
-
-
 @dataclass(frozen=True, slots=True)
 class _AddAll:
     """Versions that are recorded all together, or not at all."""
@@ -237,10 +233,10 @@ class _AddAll:
     parts: Sequence[AddRescored]
 
     def __call__(self, writing: WriteTransaction) -> None:
-        """Write them; raises _Overtaken where one does not follow the version it expects."""
+        """Write them; raises VersionOvertaken where one does not follow the version it expects."""
         for one in self.parts:
             if len(one(writing)) < len(one.versions):
-                raise _Overtaken
+                raise VersionOvertaken
 
 
 # What crosses.
