@@ -189,6 +189,23 @@ def test_what_an_agent_gave_back_is_its_output(tmp_path: Path) -> None:
     assert case.output == {"sum": 4}
 
 
+def test_an_agent_below_a_request_says_what_it_did(tmp_path: Path) -> None:
+    said = json.dumps([{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "Let me see."}])
+    request = {
+        "traceId": "a",
+        "spanId": "r",
+        "name": "POST /ask",
+        "startTimeUnixNano": "1",
+        "endTimeUnixNano": "9000001",
+    }
+    agent = span("a", "s", "r", operation__name="invoke_agent", input__messages=said, agent__name="adder")
+    agent |= {"startTimeUnixNano": "2000001", "endTimeUnixNano": "5000001"}
+    agent["attributes"] += [attribute("final_result", '{"sum": 4}'), attribute("gen_ai.conversation.id", "c-1")]
+    (case,) = read(write(tmp_path / "spans.jsonl", [request, agent, span("a", "t", "s", operation__name="chat")]))
+    assert (case.output, case.tags["agent"], case.group) == ({"sum": 4}, "adder", "c-1")
+    assert case.metadata["duration_ms"] == 3
+
+
 def test_otlp_without_generative_ai_holds_no_cases(tmp_path: Path) -> None:
     path = write(tmp_path / "spans.jsonl", [{"traceId": "a", "spanId": "s", "name": "GET /"}])
     assert read(path) == []

@@ -233,17 +233,16 @@ def _nanoseconds(span: Mapping[str, Any], name: str) -> int:
 
 
 def _to_case(trace: str, spans: list[_Span]) -> Case:
-    ids = {one.id for one in spans}
-    root = next((one for one in spans if one.parent not in ids), spans[0])
-    messages = _messages(spans, root)
-    whole = root.attributes
+    root, agent = _outermost(spans)
+    messages = _messages(spans, agent)
+    whole = agent.attributes
     prompt = prompt_of(messages) or _parse_value(whole.get("input.value")) or ""
     # What an agent gave back may not be text, and then stands in no message.
     answer = _parse_object(whole.get("final_result")) or last_answer(messages)
     if not messages:
         # With messages, this is the reply of the provider as a whole.
         answer = answer or _parse_value(whole.get("output.value"))
-    last = next((one for one in reversed(spans) if one.is_gen_ai), root)
+    last = next((one for one in reversed(spans) if one.is_gen_ai), agent)
     models = [one.attributes for one in spans if one.attributes.get(OPERATION) != EMBEDDINGS]
     return build_case(
         trace,
@@ -255,11 +254,30 @@ def _to_case(trace: str, spans: list[_Span]) -> Case:
         },
         messages=messages,
         tokens=_count_tokens(spans),
-        duration_ms=(root.ended - root.began) / 1e6 if root.ended > root.began > 0 else None,
+        duration_ms=(agent.ended - agent.began) / 1e6 if agent.ended > agent.began > 0 else None,
         # A program may catch the error of a call, and have no answer all the same.
-        error=root.problem or (last.problem if answer is None else None),
+        error=agent.problem or root.problem or (last.problem if answer is None else None),
         group=whole.get("gen_ai.conversation.id"),
     )
+
+
+def _outermost(spans: Sequence[_Span]) -> tuple[_Span, _Span]:
+    """The root of the trace, and the agent: the one span of generative AI that holds all others, or else the root."""
+    ids = {one.id for one in spans}
+    below: dict[str, list[_Span]] = {}
+    for one in spans:
+        below.setdefault(one.parent, []).append(one)
+    roots = [one for one in spans if one.parent not in ids]
+    agents, waiting = list[_Span](), roots[:]
+    while waiting:
+        one = waiting.pop()
+        if one.is_gen_ai and one.attributes.get(OPERATION) != EMBEDDINGS:
+            agents.append(one)
+        else:
+            waiting += below.get(one.id, ())
+    # Spans that name each other as parents have no root.
+    root = roots[0] if roots else spans[0]
+    return root, agents[0] if len(agents) == 1 else root
 
 
 def _count_tokens(spans: Sequence[_Span]) -> TokenClasses:
@@ -305,9 +323,9 @@ def _conversation(attributes: Attributes, names: Sequence[str]) -> list[dict[str
     return [*begins, *(one for one in found if one["content"] or "tool_calls" in one)]
 
 
-def _messages(spans: Sequence[_Span], root: _Span) -> list[dict[str, Any]]:
-    """The conversation of the outermost span, or of that which recorded most, and the tools that other spans ran."""
-    several = [_conversation(root.attributes, names) for names in CONVERSATIONS]
+def _messages(spans: Sequence[_Span], agent: _Span) -> list[dict[str, Any]]:
+    """The conversation of the agent's span, or of that which recorded most, and the tools that other spans ran."""
+    several = [_conversation(agent.attributes, names) for names in CONVERSATIONS]
     longest = next((one for one in several if last_answer(one) is not None), [])
     if not longest:
         longest = max((_conversation(one.attributes, names) for one in spans for names in CONVERSATIONS), key=len)
