@@ -216,9 +216,9 @@ def test_the_connections_of_one_address_are_limited(monkeypatch: pytest.MonkeyPa
         for one in (*several, *others, *behind, again):
             one.connection_lost(None)
 
-    before = dict(LimitedHttpProtocol.open_by_address)
     asyncio.run(use())
-    assert dict(LimitedHttpProtocol.open_by_address) == before
+    # A service of another test counts its connections too.
+    assert not [address for address in LimitedHttpProtocol.open_by_address if address.startswith(("192.0.2.", "2001:"))]
 
 
 class Recording(Wire):

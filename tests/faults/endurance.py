@@ -28,6 +28,7 @@ SETTLING_S = 30.0
 RUN_MS = 20_000
 FAILING_EVERY, LATE_EVERY = 20, 100
 LATE_MS = 50
+FILLING_ROUNDS, STEADY_ROUNDS = 30, 3
 
 GOOD = {
     "expr": "size(output.text) + input.n + size([1].map(a, a))",
@@ -39,6 +40,13 @@ LATE = {
     "python": "def metric(input, output, metadata):\n    while True:\n        pass",
 }
 """Ends after many seconds, or never."""
+SLOWLY_BAD = """
+def metric(input, output, metadata):
+    for _ in range(100_000):
+        pass
+    return {'value': 1 / 0}
+"""
+"""Fails once the other workers have a call too: where its line is looked up, a worker gets a second process."""
 TEXT = "word " * 200
 LATE_WORK = {"input": {"list": list(range(90)), "long": "x" * 100_000}, "output": {}, "metadata": {}}
 
@@ -84,6 +92,8 @@ def endure(tier: str, calls: int) -> Endured:
     with Sandbox(tier=tier) as sandbox:
         _in_a_row(sandbox, tier, min(calls, WARM_CALLS), wrong)
         asyncio.run(_at_once(sandbox, tier, wrong))
+        if tier == "python":
+            asyncio.run(_fill(sandbox, wrong))
         before = _settled()
         began = time.monotonic()
         _in_a_row(sandbox, tier, calls, wrong)
@@ -121,6 +131,18 @@ async def _at_once(sandbox: Sandbox, tier: str, wrong: list[str]) -> None:
     results = await asyncio.gather(*(sandbox.execute(code, _work(number), RUN_MS) for number in range(AT_ONCE)))
     for number, result in enumerate(results):
         _check(result, number, wrong)
+
+
+async def _fill(sandbox: Sandbox, wrong: list[str]) -> None:
+    """Call until every worker has both of its processes: until several rounds in a row brought no more of them."""
+    most, steady = 0, 0
+    for _ in range(FILLING_ROUNDS):
+        for result in await asyncio.gather(*(sandbox.execute(SLOWLY_BAD, _work(0), RUN_MS) for _ in range(AT_ONCE))):
+            _check(result, None, wrong)
+        found = len(descendants(os.getpid()))
+        most, steady = max(most, found), 0 if found > most else steady + 1
+        if steady == STEADY_ROUNDS:
+            return
 
 
 def _work(number: int) -> dict[str, object]:
