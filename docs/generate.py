@@ -334,9 +334,15 @@ def sqlite_schema() -> Iterator[str]:
         with closing(connect(location)) as migrated, migrated.writer.begin() as connection:
             migrate.run_migrations(connection)
         with closing(sqlite3.connect(location.folder / FILE)) as database:
+            found = database.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid")
+            made = [statement for (statement,) in found]
+            if (name := migrate.name_layout(made)) != migrate.HEAD:
+                raise ValueError(
+                    f"the tables changed: call their revision {name} in store/migrate.py and store/migrations/versions, or "
+                    "add a migration of that name; data folders of another revision are refused or upgraded"
+                )
             yield f"-- A new SQLite file at {migrate.HEAD}. Written by docs/generate.py from the migrations.\n"
-            made = database.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid")
-            yield from (f"{statement};" for (statement,) in made)
+            yield from (f"{statement};" for statement in made)
             yield f"INSERT INTO alembic_version (version_num) VALUES ('{migrate.HEAD}');"  # noqa: S608 - a constant
 
 

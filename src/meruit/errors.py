@@ -9,7 +9,8 @@
         CriteriaError: BrokenCriteria, Unavailable, UnsupportedCriteria
       # Store, events and log
       Unreachable, IdempotencyConflict, KeyInUse, WebhookRejected, LeaseLost
-      StoreError: StoreUnavailable, EvidenceDamaged, KeyNotAdmitted, UnknownLayout, TooManyEntries
+      StoreError: StoreUnavailable, EvidenceDamaged, KeptCheckpointDamaged, KeyNotAdmitted, UnknownLayout
+        TooManyEntries
         LogRewritten: LogRolledBack
       NotFound: UnknownAccount
       # HTTP: the service, and reading other systems
@@ -354,8 +355,21 @@ class LogRolledBack(LogRewritten):
             self,
             f"the audit log has {found:,} entries, and this data folder knows {known:,}: an older copy of the database "
             "was restored, or its newest entries were deleted. Nothing is written or signed. If you restored a copy, "
-            "run `meruit db accept-restored`, then start the service again; if not, restore the newest copy",
+            "stop every process that uses this data folder, run `meruit db accept-restored`, and start them again; if "
+            "not, restore the newest copy",
         )
+
+
+class KeptCheckpointDamaged(StoreError):
+    """The file with the newest checkpoint of this data folder cannot be read; nothing is written or signed."""
+
+    code = "kept_checkpoint_damaged"
+    status = 503
+
+    @property
+    def client_detail(self) -> str:
+        """What to do next; the message names a file of the server."""
+        return "the data folder's copy of the newest checkpoint cannot be read; the operator has to restore it"
 
 
 class UnknownLayout(StoreError):

@@ -1,6 +1,8 @@
 """A new process notices a log that lost its end: the data folder knows how far it came."""
 
+import random
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +10,10 @@ import pytest
 from sqlalchemy import delete, select, update
 
 from meruit.audit.check import check_store
-from meruit.errors import LogRewritten, LogRolledBack, StoreError
+from meruit.errors import KeptCheckpointDamaged, LogRewritten, LogRolledBack
 from meruit.log.entries import CriteriaEntry
 from meruit.log.merkle import Frontier
-from meruit.log.note import SigningKey, open_checkpoint
+from meruit.log.note import Checkpoint, SigningKey, open_checkpoint
 from meruit.store import tables
 from meruit.store.checkpoint_file import CheckpointFile
 from meruit.store.location import Location
@@ -140,11 +142,58 @@ def test_an_empty_file_is_begun_again(again: Store) -> None:
     assert kept.size == 302
 
 
-def test_a_file_that_is_not_a_checkpoint_is_refused(again: Store) -> None:
+@pytest.mark.parametrize("content", [b"nothing\n", bytes(200), b"\xff"])
+def test_a_file_that_is_not_a_checkpoint_is_refused(again: Store, content: bytes) -> None:
+    file = CheckpointFile(again.database.location)
+    file.path.write_bytes(content)
+    with pytest.raises(KeptCheckpointDamaged) as refused:
+        again.recorder.write(add)
+    assert (refused.value.code, refused.value.status) == ("kept_checkpoint_damaged", 503)
+    with again.database.reading() as connection:
+        assert again.read_signing(connection).code == "kept_checkpoint_damaged"
+        file.path.unlink()
+        again.recorder.write(add)
+        assert again.read_signing(connection).code == "ok"
+
+
+def test_a_file_that_cannot_be_kept_is_reported_once(again: Store, caplog: pytest.LogCaptureFixture) -> None:
     file = CheckpointFile(again.database.location)
     file.path.write_text("nothing\n")
-    with pytest.raises(StoreError, match="restore it"):
-        again.recorder.write(add)
+    for size in (400, 500):
+        file.keep(size, "note")
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert file.path.read_text() == "nothing\n"
+
+
+def test_processes_do_not_replace_a_longer_checkpoint_with_a_shorter_one(tmp_path: Path) -> None:
+    signer = SigningKey.generate("meruit-log", bytes(32))
+    notes = {size: signer.sign(Checkpoint(signer.name, size, bytes(32)).text()) for size in range(1, 201)}
+
+    def keep(size: int) -> None:
+        CheckpointFile(Location(tmp_path)).keep(size, notes[size])
+
+    with ThreadPoolExecutor(4) as processes:
+        list(processes.map(keep, random.Random(1).sample([*notes], len(notes))))
+    kept = CheckpointFile(Location(tmp_path)).read()
+    assert kept is not None
+    assert kept.size == 200
+    assert [one.name for one in tmp_path.iterdir()] == ["last-checkpoint.txt"]
+
+
+def test_a_process_that_ends_late_does_not_bring_back_what_was_set_aside(location: Location) -> None:
+    running = Store.open(location)
+    running.recorder.write(lambda writing: add(writing, 5), sign_now=True)
+    running.recorder.write(add)
+    insider = Store.open(location)
+    cut(insider, 201)
+    insider.close()
+    file = CheckpointFile(location)
+    aside = [file.set_aside()]
+    running.close()
+    assert file.read() is None
+    file.keep(306, aside[0].read_text())
+    aside.append(file.set_aside())
+    assert len({*aside}) == 2
 
 
 def test_a_file_that_cannot_be_written_costs_no_record(again: Store) -> None:

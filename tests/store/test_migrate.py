@@ -2,6 +2,7 @@
 
 import os
 import re
+import sqlite3
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
@@ -28,6 +29,16 @@ def test_every_migration_is_a_known_revision_and_follows_the_one_before() -> Non
     for revision, content in found.items():
         assert f"down_revision = {before!r}".replace("'", '"') in content
         before = revision
+
+
+def test_a_layout_that_changed_has_another_name(tmp_path: Path) -> None:
+    """Or else a data folder of the earlier layout would be opened, and fail later."""
+    with closing(sqlite3.connect(tmp_path / "made.db")) as database:
+        database.executescript(opening.script_of(opening.HEAD).read_text())
+        found = database.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid")
+        made = [statement for (statement,) in found]
+    assert opening.name_layout(made) == opening.HEAD
+    assert opening.name_layout([*made, "CREATE TABLE t (a TEXT)"]) != opening.HEAD
 
 
 def test_a_file_is_not_a_data_directory(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ class LogStanding(Record, frozen=True):
     entries: int
     key: str
     signing: str
-    """`ok`, `key_not_admitted`, `log_rewritten` or `log_rolled_back`."""
+    """`ok`, `key_not_admitted`, `log_rewritten`, `log_rolled_back` or `kept_checkpoint_damaged`."""
     root: str
     """`none`, `founding` or `late`."""
     witnesses: list[WitnessStanding]

@@ -1,5 +1,6 @@
 """Where records are kept."""
 
+from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
@@ -7,6 +8,7 @@ import msgspec
 
 FILE = "meruit.db"
 KEY_FILE = "audit-key.pem"
+_ID_CHARS = 12
 
 
 class Location(msgspec.Struct, frozen=True):
@@ -30,3 +32,10 @@ class Location(msgspec.Struct, frozen=True):
         scheme, _, rest = self.url.partition("://")
         # Whatever stands before the last @ may be a password, and so may what follows a question mark.
         return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"
+
+    def file_about_records(self, name: str) -> Path:
+        """A file of the folder about these records: one folder may be used with several databases of a server."""
+        if self.url is None:
+            return self.folder / name
+        stem, dot, suffix = name.partition(".")
+        return self.folder / f"{stem}-{sha256(self.display_name.encode()).hexdigest()[:_ID_CHARS]}{dot}{suffix}"

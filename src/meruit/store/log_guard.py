@@ -6,6 +6,7 @@ log must extend what the data folder knows.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from meruit.errors import LogRewritten, LogRolledBack, NoteError, RecordTampered, StoreError
@@ -39,6 +40,19 @@ _VERIFIED_TILES = Rows[bytes]("verified_tile", lasting=True)
 """Roots of 256 leaves that were proven to be in the log."""
 
 
+@dataclass(frozen=True, slots=True)
+class ProvenKeys:
+    """The keys that the log admits, and the log by which they are proven."""
+
+    chain: KeyChain
+    log: Frontier
+
+    def is_in_log(self, connection: "Connection", seq: int, body: bytes) -> bool:
+        """Whether an entry is proven to be in that log; false too where the reader's snapshot is older than it."""
+        tiles, root = Tiles(connection), self.log.root()
+        return 0 <= seq < self.log.size and _is_proven(body, seq, self.log.size, tiles, root)
+
+
 class LogGuard:
     """What one process knows of the log."""
 
@@ -50,8 +64,8 @@ class LogGuard:
         when_keys_change: "Callable[[Connection | DriverConnection], None]" = lambda _: None,
     ) -> None:
         self._signer, self._origin = signer, signer.name
-        self._keys: KeyChain | None = None
-        """The keys that the log provably admits; None until they are asked for."""
+        self._keys: ProvenKeys | None = None
+        """None until the log was followed. Only the thread that writes sets it: a reader may see an older log."""
         self.is_shared = False
         """Whether other keys may sign the log too."""
         self._sequences = sequences
@@ -81,9 +95,11 @@ class LogGuard:
         if found != state.frontier:
             raise LogRewritten(f"its {found.size:,} entries do not extend those that were signed")
         if has_keys and not is_first:
-            self._keys, self.is_shared = None, True
+            self.is_shared = True
+        if has_keys or is_first:
+            self._keys = read_proven_keys(connection, self._origin, found)
         if known.size < found.size:
-            self._check_seal(connection, state)
+            self._check_seal(state)
         if has_keys and not is_first:
             self._when_keys_change(connection)
         self._known = found
@@ -104,27 +120,24 @@ class LogGuard:
                     self._sequences.add(tenant, contract_id, contract_seq)
         return known, has_keys
 
-    def _check_seal(self, connection: "Connection | DriverConnection", state: "LogState") -> None:
+    def _check_seal(self, state: "LogState") -> None:
         """Check that the entries which others added were added by holders of a signing key; raises LogRewritten."""
         if is_sealed_by_us(state.seal, self._signer, state.frontier):
             return
         # Another key: one of a machine that shares the database, or one that was replaced.
-        if self._keys is None:
-            self._keys = read_proven_keys(connection, self._origin, state.frontier)
-        if not may_be_sealed(state.seal, self._signer, state.frontier, self._keys):
+        keys = KeyChain(self._origin) if self._keys is None else self._keys.chain
+        if not may_be_sealed(state.seal, self._signer, state.frontier, keys):
             raise LogRewritten(f"no key that it admits has sealed its {state.frontier.size:,} entries")
 
-    def trusted_keys(self, connection: "Connection") -> KeyChain:
-        """The keys that the log provably admits, as far as it was followed."""
-        found, known = self._keys, self._known
-        if found is None and known is not None:
-            found = self._keys = read_proven_keys(connection, self._origin, known)
-        return KeyChain(self._origin) if found is None else found
+    @property
+    def proven_keys(self) -> ProvenKeys | None:
+        """The keys that the log provably admits, as far as it was followed; None before that."""
+        return self._keys
 
-    def advance(self, frontier: Frontier, *, has_keys: bool, is_shared: bool) -> None:
-        """Remember the end of the log that this process has made durable, and whether it changed the keys."""
-        if has_keys:
-            self._keys, self.is_shared = None, is_shared
+    def advance(self, frontier: Frontier, keys: ProvenKeys | None, *, is_shared: bool) -> None:
+        """Remember the end of the log that this process has made durable, and its keys where it changed them."""
+        if keys is not None:
+            self._keys, self.is_shared = keys, is_shared
         self._known = frontier
 
     def _read_first_frontier(self, connection: "Connection | DriverConnection", state: "LogState") -> Frontier:
@@ -163,13 +176,13 @@ class LogGuard:
         raise LogRewritten(f"no key that it admits has signed its checkpoint of {size:,} entries")
 
 
-def read_proven_keys(connection: "Connection | DriverConnection", origin: str, frontier: Frontier) -> KeyChain:
+def read_proven_keys(connection: "Connection | DriverConnection", origin: str, frontier: Frontier) -> ProvenKeys:
     """The chain of keys from entries that are proven to be in the log: its rows may have been changed."""
     chain, tiles, root = KeyChain(origin), Tiles(connection), frontier.root()
     for seq, body in fetch_key_leaves(connection):
         if 0 <= seq < frontier.size and _is_proven(body, seq, frontier.size, tiles, root):
             add_key(chain, seq, body)
-    return chain
+    return ProvenKeys(chain, frontier)
 
 
 def _is_proven(body: bytes, seq: int, size: int, tiles: Tiles, root: bytes) -> bool:

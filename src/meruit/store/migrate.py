@@ -1,8 +1,9 @@
 """Open a data directory: create it when new, upgrade it when older, refuse a layout that this version does not know."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 MIGRATIONS = Path(__file__).parent / "migrations"
-REVISIONS = ("schema_0001",)
+REVISIONS = ("schema_9dab308d",)
 """Every layout of the tables that can be upgraded, oldest first; each has a file under migrations/versions."""
 HEAD = REVISIONS[-1]
+_NAME_CHARS = 8
 _LOCK = 0x4D455255
 """The number of our advisory lock on a Postgres server."""
 
@@ -186,6 +188,11 @@ def _backup(location: Location, revision: str | None) -> Path | None:
             target.close()
         unfinished.replace(copy)
     return copy
+
+
+def name_layout(statements: Sequence[str]) -> str:
+    """The revision of the tables that these statements make: a layout that changed must not keep its name."""
+    return f"schema_{sha256(';'.join(statements).encode()).hexdigest()[:_NAME_CHARS]}"
 
 
 def script_of(revision: str) -> Path:

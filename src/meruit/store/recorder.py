@@ -4,21 +4,29 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
-from meruit.errors import BalanceTooLarge, KeyNotAdmitted, LogRewritten, MeruitError, StoreError, StoreUnavailable
-from meruit.log.key_chain import KeyChain
+from meruit.errors import (
+    BalanceTooLarge,
+    KeptCheckpointDamaged,
+    KeyNotAdmitted,
+    LogRewritten,
+    MeruitError,
+    StoreError,
+    StoreUnavailable,
+)
 from meruit.log.note import SigningKey
 from meruit.model.time import to_micros, to_rfc3339
 from meruit.store import tables
 from meruit.store.checkpoint_file import CheckpointFile
 from meruit.store.database import Database
 from meruit.store.key_admission import read_key_chain
-from meruit.store.log_guard import LogGuard
+from meruit.store.log_guard import LogGuard, ProvenKeys, read_proven_keys
 from meruit.store.lru import LruCache
 from meruit.store.rows import RowKey
 from meruit.store.sequences import SequenceMemory
@@ -145,9 +153,9 @@ class Recorder:
         """Raise this for every write from now on; None ends that."""
         self._refusal = refusal
 
-    def trusted_keys(self, connection: "Connection") -> KeyChain:
+    def proven_keys(self) -> ProvenKeys | None:
         """The keys that the log provably admits, as far as this process has followed it."""
-        return self._guard.trusted_keys(connection)
+        return self._guard.proven_keys
 
     @property
     def blocked_by(self) -> MeruitError | None:
@@ -239,8 +247,8 @@ class Recorder:
         """An answer, or an exception, for each of the group."""
         try:
             return self._commit_group(group)
-        except (StoreUnavailable, LogRewritten, KeyNotAdmitted) as problem:
-            self._blocked = problem if isinstance(problem, LogRewritten) else None
+        except (StoreUnavailable, LogRewritten, KeptCheckpointDamaged, KeyNotAdmitted) as problem:
+            self._blocked = problem if isinstance(problem, LogRewritten | KeptCheckpointDamaged) else None
             return [problem] * len(group)
         except Exception as problem:  # noqa: BLE001 - each caller must hear of any error
             if len(group) > 1:
@@ -259,7 +267,8 @@ class Recorder:
             _prefetch(group, writing)
             answers = [_run_write(one.write, writing) for one in group]
             frontier = writing.flush(sign_now=any(one.sign_now for one in group))
-        self._guard.advance(frontier, has_keys=writing.has_key_entry, is_shared=writing.is_shared)
+            keys = read_proven_keys(connection, self._signer.name, frontier) if writing.has_key_entry else None
+        self._guard.advance(frontier, keys, is_shared=writing.is_shared)
         # Only what is durable: else a crash would look like a log that was cut off.
         if writing.note is not None:
             self._file.keep(frontier.size, writing.note)
@@ -276,8 +285,13 @@ class Recorder:
     def _keep_end(self) -> None:
         """Let the folder know the entries that came after the last checkpoint too."""
         known = self._guard.known
-        if known is not None and not self._is_end_kept and self.blocked_by is None:
-            self._file.keep(known.size, sign_frontier(self._signer, known))
+        if known is None or self._is_end_kept or self.blocked_by is not None:
+            return
+        # Where a copy was restored meanwhile, the folder must not learn again what it was made to forget.
+        with suppress(StoreError), self._database.asking() as connection:
+            ((size,),) = connection.fetch("SELECT size FROM log_state WHERE id = 1")
+            if size >= known.size:
+                self._file.keep(known.size, sign_frontier(self._signer, known), synced=True)
 
     def _answer_callers(self, group: Sequence[_QueuedWrite], answers: Sequence[Any]) -> None:
         """Answer each caller; those of one event loop are woken together."""

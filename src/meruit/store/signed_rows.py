@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from meruit.log.key_chain import KeyChain
+    from meruit.store.log_guard import ProvenKeys
 
 
 # Any: columns of several types.
@@ -31,7 +31,7 @@ class TrustedSigners:
     """Whose signatures on rows count."""
 
     signer: SigningKey
-    keys: "Callable[[Connection], KeyChain]"
+    keys: "Callable[[], ProvenKeys | None]"
     """The keys of others that count."""
     sequences: SequenceMemory
 
@@ -40,13 +40,23 @@ class TrustedSigners:
         """The name of the log."""
         return self.signer.name
 
-    def have_signed(self, connection: "Connection", content: bytes, signature: bytes, at: int | None = None) -> bool:
-        """Whether a key that counts has signed it; `at` is the entry of the log that has the signature, if one has.
+    def is_signed(
+        self, connection: "Connection", content: bytes, signature: bytes, entry: tuple[int, bytes] | None = None
+    ) -> bool:
+        """Whether a key that counts has signed it; `entry` is the log's entry with it: position and body.
 
-        Keys that were retired later count for what an entry of their time has.
+        A key that was retired later counts for an entry of its time. That entry must be proven to be in the log: a key
+        may have been retired because it leaked.
         """
         if self.signer.verifier.verify(content, signature):
             return True
-        chain = self.keys(connection)
-        others = chain.in_force if at is None else chain.signers_until(at + 1)
-        return any(one.verify(content, signature) for one in others)
+        keys = self.keys()
+        if keys is None:
+            return False
+        if any(one.verify(content, signature) for one in keys.chain.in_force):
+            return True
+        if entry is None:
+            return False
+        seq, body = entry
+        is_of_its_time = any(one.verify(content, signature) for one in keys.chain.signers_until(seq + 1))
+        return is_of_its_time and keys.is_in_log(connection, seq, body)

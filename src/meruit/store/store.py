@@ -98,7 +98,7 @@ class Store:
         self._chain: tuple[int, KeyChain] | None = None
         """The keys, and how many entries about them there were."""
         self.recorder = Recorder(database, signer, clock=surroundings.clock, entropy=surroundings.entropy)
-        self.trusted = TrustedSigners(signer, self.recorder.trusted_keys, self.recorder.sequences)
+        self.trusted = TrustedSigners(signer, self.recorder.proven_keys, self.recorder.sequences)
 
     @classmethod
     def open(

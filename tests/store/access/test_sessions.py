@@ -1,6 +1,7 @@
 """A session and an API key open the service only if a key that signs the log has signed them."""
 
 import os
+from base64 import b64encode
 from collections.abc import Iterator
 from datetime import timedelta
 from hashlib import sha256
@@ -13,7 +14,7 @@ from sqlalchemy import insert, select, update
 
 from meruit.audit.check import check_store
 from meruit.log.entries import ApiKeyEntry, KeyEntry, api_key_sequence, entry_bytes, read_entry
-from meruit.log.key_chain import admit_key
+from meruit.log.key_chain import ROOT, admit_key
 from meruit.log.merkle import leaf_hash
 from meruit.log.note import SigningKey
 from meruit.model.access import Caller, Role
@@ -21,7 +22,7 @@ from meruit.store import tables
 from meruit.store.access import keys, sessions
 from meruit.store.access.keys import NewKey
 from meruit.store.access.sessions import EndSession, NewSession
-from meruit.store.location import Location
+from meruit.store.location import KEY_FILE, Location
 from meruit.store.store import Store
 from meruit.store.transaction import WriteTransaction
 
@@ -90,8 +91,15 @@ def test_a_session_that_a_database_writer_changes_opens_nothing(store: Store, co
     assert opened(store, TOKEN if column == "token_hash" else token) is None
 
 
-def forge_key(store: Store, signature: str, **changed: Any) -> str:
-    """Insert a row and an entry for an admin's key, with every hash right."""
+@pytest.mark.parametrize("column", ["role", "tenant", "agent_id"])
+def test_a_session_whose_key_was_changed_opens_nothing(store: Store, column: str) -> None:
+    _, token = begin(store)
+    execute(store, update(tables.keys).values({column: "emperor"}))
+    assert opened(store, token) is None
+
+
+def forge_key(store: Store, signature: str | SigningKey, **changed: Any) -> str:
+    """Insert a row and an entry for an admin's key, with every hash right; with `over`, in place of that entry."""
     key_id, record = "mk_0123456789ab", sha256(TOKEN.encode()).digest()
     row = {"id": key_id, "secret_hash": record, "tenant": TENANT, "role": "admin", "name": "mine", "created_at": 1}
     columns = (key_id, record, TENANT, "admin", "mine", None, 1, None)
@@ -103,19 +111,25 @@ def forge_key(store: Store, signature: str, **changed: Any) -> str:
         role="admin",
         agent="",
         digest=sha256(msgspec.json.encode(columns)).hexdigest(),
-        signature=signature,
+        signature=signature if isinstance(signature, str) else "",
     )
-    name = api_key_sequence(key_id)
+    if isinstance(signature, SigningKey):
+        signed = b64encode(signature.sign_bytes(entry.signed_content(store.signer.name))).decode()
+        entry = msgspec.structs.replace(entry, signature=signed)
+    name, over = api_key_sequence(key_id), changed.pop("over", None)
 
     def append(writing: WriteTransaction) -> None:
         writing.insert(tables.keys, **row, agent_id=None, expires_at=None, revoked_at=None)
         writing.append(entry, TENANT, name, 1)
 
-    if not changed:
+    if not changed and over is None:
         store.recorder.write(append)
     else:
         body = entry_bytes(entry)
         leaf = {"hash": leaf_hash(body), "tenant": TENANT, "contract_id": name, "contract_seq": 1, "body": body}
+        if over is not None:
+            execute(store, tables.log_leaves.delete().where(tables.log_leaves.c.seq == over))
+            leaf["seq"] = over
         execute(store, insert(tables.keys).values(**row), insert(tables.log_leaves).values(**leaf, **changed))
     return f"{key_id}.{TOKEN}"
 
@@ -138,6 +152,25 @@ def test_the_signature_of_another_key_opens_nothing(store: Store) -> None:
     (made,) = [one for one in map(read_entry, map(bytes, bodies)) if isinstance(one, ApiKeyEntry)]
     assert let_in(store, forge_key(store, made.signature)) is None
     assert [one.code for one in check_store(store).problems] == ["key"]
+
+
+@pytest.mark.parametrize("place", [{"seq": -1}, {"seq": 10_000}, {"over": 1}, {"over": 3}])
+def test_a_leaked_key_that_was_retired_makes_no_api_keys(tmp_path: Path, place: dict[str, int]) -> None:
+    store = Store.open(Location(tmp_path))
+    leaked, root = store.signer, SigningKey.generate("meruit-root", bytes(range(32)))
+    store.admit_key(leaked, root.vkey, "", role=ROOT)
+    made = store.recorder.write(NewKey(TENANT, Role.ADMIN, "a key", None, None, os.urandom))
+    store.recorder.write(NewKey(TENANT, Role.ADMIN, "another key", None, None, os.urandom))
+    other = SigningKey.generate(leaked.name, bytes(32))
+    store.admit_key(root, other.vkey, leaked.vkey)
+    store.close()
+    (tmp_path / KEY_FILE).write_bytes(other.to_pem())
+    again = Store.open(Location(tmp_path))
+    again.require_known_log()
+    # What it signed in its time opens the service as before.
+    assert let_in(again, made.secret) is not None
+    assert let_in(again, forge_key(again, leaked, **place)) is None
+    again.close()
 
 
 def test_a_hidden_revocation_does_not_bring_a_key_back(store: Store) -> None:
@@ -206,11 +239,26 @@ def test_a_chain_that_a_database_writer_rewrote_admits_nothing(machines: tuple[S
         leaf = tables.log_leaves.c.seq == seq
         execute(one, update(tables.log_leaves).where(leaf).values(body=entry_bytes(entry)))
     name, ends = sha256(TOKEN.encode()).digest(), 2**60
-    content = sessions._signed_content(one.signer.name, name, who, 1, ends)
+    content = sessions._signed_content(one.signer.name, name, (who.key_id, TENANT, who.role.value, None), 1, ends)
     row = {"token_hash": name, "key_id": who.key_id, "created_at": 1, "expires_at": ends}
     execute(one, insert(tables.sessions).values(**row, signature=mine.sign_bytes(content)))
     for machine in machines:
         assert opened(machine, TOKEN) is None
+
+
+def test_a_reader_of_an_older_log_does_not_make_keys_forgotten(machines: tuple[Store, Store]) -> None:
+    one, two = machines
+    made = two.recorder.write(NewKey(TENANT, Role.ADMIN, "a key", None, None, os.urandom))
+    again = Store(one.database, one.signer, one.surroundings)
+    again.require_known_log()
+    with again.database.reading() as older:
+        older.execute(select(tables.log_state)).one()
+        begin(again)
+        assert keys.caller(older, made.secret, again.surroundings.clock(), again.trusted) is not None
+    assert let_in(again, made.secret) is not None
+    begin(two)
+    begin(again)
+    again.recorder.close()
 
 
 def test_keys_of_others_wait_for_the_log_to_be_followed(machines: tuple[Store, Store]) -> None:

@@ -35,8 +35,8 @@ class Health(Record, frozen=True):
     witnesses: str
     """Whether witnesses have cosigned the audit log: `off`, `waiting`, `witnessed`, or `contradicted`."""
     signing: str = "unknown"
-    """Whether the service signs the audit log: `ok`, `key_not_admitted` (its key was retired), `log_rewritten`, or
-    `log_rolled_back` (the log lost entries)."""
+    """Whether the service signs the audit log: `ok`, `key_not_admitted` (its key was retired), `log_rewritten`,
+    `log_rolled_back` (the log lost entries), or `kept_checkpoint_damaged` (the data folder cannot tell)."""
     root: str = "unknown"
     """The root key of the audit log: `none`, `founding`, or `late` where it came after other entries."""
 

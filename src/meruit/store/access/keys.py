@@ -208,14 +208,17 @@ def is_logged_key(connection: Connection, row: Any, trusted: TrustedSigners) -> 
     if any(differing_key_fields(row, entries)) or len(entries) < trusted.sequences.newest(row.tenant, name):
         return False
     made = entries[0]
-    return isinstance(made, ApiKeyEntry) and is_signed_key(connection, made, found[0].seq, trusted)
+    entry = found[0].seq, bytes(found[0].body)
+    return isinstance(made, ApiKeyEntry) and _is_signed_key(connection, made, entry, trusted)
 
 
-def is_signed_key(connection: Connection, made: ApiKeyEntry, seq: int, trusted: TrustedSigners) -> bool:
+def _is_signed_key(
+    connection: Connection, made: ApiKeyEntry, entry: tuple[int, bytes], trusted: TrustedSigners
+) -> bool:
     """Whether a signing key of the log has signed an API key."""
     with suppress(ValueError):
         signature = strict_base64(made.signature)
-        return trusted.have_signed(connection, made.signed_content(trusted.origin), signature, at=seq)
+        return trusted.is_signed(connection, made.signed_content(trusted.origin), signature, entry)
     return False
 
 
@@ -230,7 +233,7 @@ KEYS_EXIST = "api-keys-exist"
 
 def are_required(store: "Store") -> bool:
     """Whether every request needs a key: from the first key on, as the database or the data folder knows."""
-    marker = store.database.location.folder / KEYS_EXIST
+    marker = store.database.location.file_about_records(KEYS_EXIST)
     if marker.exists():
         return True
     with store.database.reading() as connection:

@@ -43,7 +43,8 @@ class NewSession(msgspec.Struct, frozen=True):
         name, begins = _hash_token(token), writing.now.micros
         ends = begins + LASTS // timedelta(microseconds=1)
         writing.change(delete(tables.sessions).where(tables.sessions.c.expires_at <= writing.now.micros))
-        content = _signed_content(writing.signer.name, name, self.caller, begins, ends)
+        whose = self.caller.key_id, self.caller.tenant, self.caller.role.value, self.caller.agent_id
+        content = _signed_content(writing.signer.name, name, whose, begins, ends)
         writing.insert(
             tables.sessions,
             token_hash=name,
@@ -80,15 +81,16 @@ def caller(connection: Connection, token: str, now: datetime, trusted: TrustedSi
         return None
     if to_micros(now) >= min(row.session_ends, row.session_ends if row.expires_at is None else row.expires_at):
         return None
-    found = Caller(row.tenant, Role(row.role), row.id, row.agent_id)
-    content = _signed_content(trusted.origin, name, found, row.session_begins, row.session_ends)
-    if not trusted.have_signed(connection, content, bytes(row.signature)):
+    whose = row.id, row.tenant, row.role, row.agent_id
+    content = _signed_content(trusted.origin, name, whose, row.session_begins, row.session_ends)
+    if not trusted.is_signed(connection, content, bytes(row.signature)) or not is_logged_key(connection, row, trusted):
         return None
-    return found if is_logged_key(connection, row, trusted) else None
+    return Caller(row.tenant, Role(row.role), row.id, row.agent_id)
 
 
-def _signed_content(origin: str, name: bytes, caller: Caller, begins: int, ends: int) -> bytes:
-    whose = (caller.key_id, caller.tenant, caller.role.value, caller.agent_id)
+def _signed_content(
+    origin: str, name: bytes, whose: tuple[str | None, str, str, str | None], begins: int, ends: int
+) -> bytes:
     return signed_content("session", origin, name.hex(), *whose, begins, ends)
 
 

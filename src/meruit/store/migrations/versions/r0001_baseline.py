@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = "schema_0001"
+revision = "schema_9dab308d"
 down_revision = None
 
 

@@ -1,4 +1,4 @@
--- A new SQLite file at schema_0001. Written by docs/generate.py from the migrations.
+-- A new SQLite file at schema_9dab308d. Written by docs/generate.py from the migrations.
 
 CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL, 
@@ -785,4 +785,4 @@ CREATE TABLE review_labels (
 	at BIGINT NOT NULL, 
 	PRIMARY KEY (tenant, review_id, number, labeller, version)
 );
-INSERT INTO alembic_version (version_num) VALUES ('schema_0001');
+INSERT INTO alembic_version (version_num) VALUES ('schema_9dab308d');
