@@ -338,8 +338,8 @@ def sqlite_schema() -> Iterator[str]:
             made = [statement for (statement,) in found]
             if (name := migrate.name_layout(made)) != migrate.HEAD:
                 raise ValueError(
-                    f"the tables changed: call their revision {name} in store/migrate.py and store/migrations/versions, or "
-                    "add a migration of that name; data folders of another revision are refused or upgraded"
+                    f"the tables changed: name their revision {name} in store/migrate.py and store/migrations/versions, "
+                    "or add a migration of that name; data folders of another revision are refused or upgraded"
                 )
             yield f"-- A new SQLite file at {migrate.HEAD}. Written by docs/generate.py from the migrations.\n"
             yield from (f"{statement};" for statement in made)
