@@ -338,7 +338,7 @@ def sqlite_schema() -> Iterator[str]:
             made = [statement for (statement,) in found]
             if (name := migrate.name_layout(made)) != migrate.HEAD:
                 raise ValueError(
-                    f"the tables changed: name their revision {name} in store/migrate.py and store/migrations/versions, "
+                    f"the tables changed: name their revision {name} in store/migrate.py and migrations/versions, "
                     "or add a migration of that name; data folders of another revision are refused or upgraded"
                 )
             yield f"-- A new SQLite file at {migrate.HEAD}. Written by docs/generate.py from the migrations.\n"

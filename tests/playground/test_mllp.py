@@ -224,6 +224,28 @@ def test_the_listener_survives_a_failing_playground(state: PlaygroundState) -> N
     assert acks(found) == [("AA", "MSG-1")]
 
 
+def test_messages_that_wait_when_a_connection_ends_are_kept_one_by_one(
+    state: PlaygroundState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer, answered = mllp.MllpListener._answer, list[MllpPiece]()
+
+    async def answer_two(self: mllp.MllpListener, piece: MllpPiece, *rest: Any) -> None:
+        answered.append(piece)
+        if len(answered) > 2:
+            raise OSError("the client has gone")
+        await answer(self, piece, *rest)
+
+    monkeypatch.setattr(mllp.MllpListener, "_answer", answer_two)
+    messages = [SIU.replace("MSG-1", f"MSG-{number}").encode() for number in range(20)]
+    received = talking(
+        state, lambda port: sent(port, b"".join(START + one + END for one in messages) + START + b"half")
+    )
+    assert acks(received) == [("AA", "MSG-0"), ("AA", "MSG-1")]
+    # The client gets no answer to the third one, which was being answered.
+    expected = [(one, "AA") for one in messages[:2]] + [(one, "AA") for one in messages[3:]] + [(b"half", "AR")]
+    assert kept(state) == expected
+
+
 def test_closing_ends_connections(state: PlaygroundState) -> None:
     async def run() -> bytes:
         async with listening(state) as listener:

@@ -50,6 +50,24 @@ def test_the_digest_is_of_the_work_that_was_measured() -> None:
     assert result.output_digest == payload_digest({"text": "one"})
 
 
+def test_an_extractor_for_large_work_does_not_hold_up_the_loop() -> None:
+    class Blocking(Answers):
+        async def extract(self, task_input: Any, task_output: Any, metadata: Any) -> Any:
+            self.thread = threading.get_ident()
+            return self.answer
+
+    extractor = Blocking(mine=1)
+    engine = VerificationEngine({"x": extractor})
+    compiled = engine.compile({"criteria": [criterion("mine", "numeric", "gte", 0)]})
+
+    async def judge() -> tuple[int, VerificationResult]:
+        return threading.get_ident(), await engine.verify_beside_loop("c", {}, {"text": "a"}, compiled)
+
+    loop_thread, result = asyncio.run(judge())
+    assert result.metrics["mine"] == 1
+    assert extractor.thread != loop_thread
+
+
 def test_an_incomplete_answer_is_not_cached() -> None:
     extractor = Answers()
     engine = VerificationEngine({"x": extractor})

@@ -59,6 +59,8 @@ ID = "pg_[0-9a-f]{24}"
 HOST_KEY = "sftp_host_key"
 PORTAL = "portal"
 """The system whose visitors log in on a page."""
+UNKNOWN_PLAYGROUND = "unknown playground"
+"""Where callers share threads: all who ask for a playground that is not served."""
 _SCOPE_KEYS = (
     *("type", "asgi", "http_version", "method", "scheme", "query_string"),
     *("headers", "client", "server", "extensions"),
@@ -369,7 +371,8 @@ class Host:
         elif system != PORTAL and not self._is_authorized(playground_id, headers_of(scope).get("authorization", "")):
             await (_refuse_fhir if system == "fhir" else _refuse)(send, 401, _UNAUTHORIZED)
         else:
-            CALLER.set(playground_id)
+            # The portal has its own sign-in, so anyone may send any id: unknown ones share one place.
+            CALLER.set(playground_id if playground_id in self._served else UNKNOWN_PLAYGROUND)
             inner = {name: scope[name] for name in _SCOPE_KEYS if name in scope}
             inner |= {"path": path, "raw_path": quote(path).encode(), "state": {}}
             inner["root_path"] = scope.get("root_path", "").removesuffix(PREFIX) + PREFIX

@@ -208,6 +208,8 @@ class MllpListener:
         self._idle_s = idle_s
         self._limit = limit
         self._server: asyncio.Server | None = None
+        self._caller = ""
+        """Names this listener where callers share threads."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._unknown: dict[asyncio.Task[None], None] = {}
         """Connections that have not sent the secret yet, oldest first."""
@@ -215,6 +217,7 @@ class MllpListener:
     async def start(self, host: str, port: int) -> None:
         """Start to listen; raises OSError if the port is in use."""
         self._server = await asyncio.start_server(self._accept, host, port)
+        self._caller = f"mllp:{self.port}"
 
     @property
     def sockets(self) -> Sequence[socket.socket]:
@@ -267,7 +270,7 @@ class MllpListener:
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # A client that hangs up, stays silent or fills the disk ends its connection, never the listener.
         with contextlib.suppress(OSError, MeruitError):
-            CALLER.set(f"mllp:{self.port}")
+            CALLER.set(self._caller)
             frames, is_known = Frames(self._limit), not self.needs_secret
             begun = asyncio.get_running_loop().time()
             try:
@@ -286,7 +289,8 @@ class MllpListener:
                         self._unknown.pop(asyncio.current_task(), None)  # type: ignore[arg-type] # it runs in one
                         await self._answer(piece, receipt, writer)
             finally:
-                for piece in frames.end() if is_known else ():
+                # Whole messages may be waiting behind the one that was being answered.
+                for piece in (*frames.feed(b""), *frames.end()) if is_known else ():
                     await asyncio.to_thread(self._keep_unexamined, piece)
 
     def _keep_unexamined(self, piece: MllpPiece) -> None:

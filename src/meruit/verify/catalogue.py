@@ -76,6 +76,11 @@ class CompiledCriteria(msgspec.Struct, frozen=True):
     asked: Mapping[str, MetricExtractor]
     """What asks the engine's services, such as judges, by the owner that slots name."""
 
+    @property
+    def has_foreign_extractors(self) -> bool:
+        """Whether an extractor of the caller's own program has to be awaited."""
+        return any(owner not in self.asked and owner not in self.custom for owner in self.owners)
+
     def with_slots(self, slots: tuple[Slot, ...]) -> Self:
         """The same criteria, whose slots measure otherwise; there are as many, in the same order."""
         return msgspec.structs.replace(self, slots=slots, asks=_asked_at_once(slots))

@@ -240,6 +240,11 @@ class VerificationEngine:
         """The same for work that takes long: threads compute, and the event loop waits for others."""
         import asyncio
 
+        if compiled.has_foreign_extractors:
+            # What they compute before they wait, nobody knows.
+            return await asyncio.to_thread(
+                self.verify_sync, contract_id, work_input, work_output, compiled, execution_metadata
+            )
         try:
             work, digests = await asyncio.to_thread(_read_work, work_input, work_output, execution_metadata)
             evidence = await asyncio.to_thread(measure, compiled, work, digests, self._cache)

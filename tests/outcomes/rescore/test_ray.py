@@ -2,10 +2,11 @@
 
 import json
 import pickle
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,12 +15,12 @@ from typing import Any
 import pytest
 
 from meruit import SuccessCriteria, VerificationEngine
-from meruit.errors import MeruitError
+from meruit.errors import MeruitError, StoreError
 from meruit.model.access import Scope
 from meruit.outcomes import records as outcomes
 from meruit.outcomes.records import OutcomeFilter
 from meruit.outcomes.rescore import ray as cluster
-from meruit.outcomes.rescore.ray import RayRescore, _options, ray_session
+from meruit.outcomes.rescore.ray import NoRecords, RayRescore, _options, ray_session
 from meruit.outcomes.rescore.run import LocalRunner, OutcomeSpan, RescoreSummary, Skip, rescore
 from meruit.outcomes.service import Registrar, Submission
 from meruit.store.location import Location
@@ -192,8 +193,7 @@ def test_a_worker_without_the_records_says_so(stores: tuple[Store, Store], tmp_p
         *(Location(tmp_path / "elsewhere"), "default", b"{}", b"", NOW, None, "r"), again=False, dry_run=False
     )
     refused = cluster.try_span(shared, OutcomeSpan(0, 1))
-    assert isinstance(refused, str)
-    assert "no records" in refused
+    assert isinstance(refused, NoRecords)
 
 
 def test_ray_listens_to_this_machine_only_unless_told_of_a_cluster() -> None:
@@ -213,6 +213,49 @@ def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setenv(name, "0")
     with pytest.raises(MeruitError, match=r"pip install 'meruit\[ray\]'"), ray_session(2):
         pass
+
+
+def test_ray_is_asked_for_before_anything_is_judged(
+    stores: tuple[Store, Store], workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MeruitError, match=r"pip install 'meruit\[ray\]'"):
+        there(stores[0], NEW)
+    assert workers.asked == 0
+
+
+def test_workers_that_find_no_records_end_the_rescore(
+    stores: tuple[Store, Store], workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "FILE", "not-here.db")
+    with pytest.raises(StoreError, match="Postgres"):
+        there(stores[0], NEW)
+    assert workers.asked > 0
+
+
+@pytest.mark.parametrize("is_main", [True, False])
+def test_sigterm_ends_the_session_in_order(monkeypatch: pytest.MonkeyPatch, is_main: bool) -> None:
+    ray = pytest.importorskip("ray")
+    ended: list[str] = []
+    monkeypatch.setattr(cluster, "_start", lambda *_: None)
+    monkeypatch.setattr(ray, "shutdown", lambda: ended.append("Ray"))
+    before = signal.getsignal(signal.SIGTERM)
+
+    def run() -> None:
+        with ray_session(2) as starting:
+            starting.result()
+            if is_main:
+                signal.raise_signal(signal.SIGTERM)
+
+    if is_main:
+        with pytest.raises(SystemExit) as end:
+            run()
+        assert end.value.code == 128 + signal.SIGTERM
+    else:
+        with ThreadPoolExecutor(1) as other:
+            other.submit(run).result()
+    assert ended == ["Ray"]
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_two_workers_and_this_process_record_the_same_bytes(tmp_path: Path, meruit_at_hand: Path) -> None:

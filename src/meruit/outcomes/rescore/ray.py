@@ -6,6 +6,9 @@ This process only appends them, in the order of the outcomes. So the records are
 import logging
 import os
 import pickle
+import signal
+import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -57,6 +60,8 @@ SPAN_ROWS = 2_048
 WAITING_SPANS = 2
 """Spans for each worker that are judged or wait to be recorded."""
 OBJECT_STORE_BYTES = 256 * 1024 * 1024
+SIGNALLED = 128
+"""Exit code of a process that a signal ended, less the signal's number."""
 MAX_TASKS = 4
 """How many rescores a worker keeps ready."""
 _QUIET = {
@@ -97,6 +102,12 @@ class JudgedSpan(msgspec.Struct, frozen=True):
     """Some SentVersions. As bytes: Ray would spend as long on each version as recording it takes."""
 
 
+class NoRecords(msgspec.Struct, frozen=True):
+    """What a worker answers that does not find the store."""
+
+    message: str
+
+
 class RayRescore:
     """A rescore on Ray's workers: on this machine, or on RAY_ADDRESS's cluster.
 
@@ -131,6 +142,8 @@ class RayRescore:
         again: bool = False,
     ) -> RescoreSummary:
         """Judge stored outcomes by these criteria, as `run.rescore` does."""
+        # Asked now: whether Ray is worth its start is known in the middle of the work.
+        require_ray()
         began = self._timer()
         task = RescoreTask(engine, criteria, now)
         # Workers have another folder.
@@ -177,9 +190,12 @@ class RayRescore:
 
 def _result(ray: Any, span: OutcomeSpan, reference: Any) -> tuple[OutcomeSpan, JudgedSpan | str]:
     try:
-        return span, ray.get(reference)
+        judged = ray.get(reference)
     except ray.exceptions.RayError as problem:
         raise MeruitError(f"a worker of Ray failed: {problem}; run the command again to continue") from None
+    if isinstance(judged, NoRecords):
+        raise StoreError(judged.message)
+    return span, judged
 
 
 class _InOrder:
@@ -297,8 +313,12 @@ class _Records:
     surroundings: ClockAndEntropy
 
 
-def try_span(shared: SharedRescore, span: OutcomeSpan) -> JudgedSpan | str:
+def try_span(shared: SharedRescore, span: OutcomeSpan) -> JudgedSpan | NoRecords | str:
     """Judge a span: what runs in a worker. A problem comes back as text, because not every error can travel."""
+    location = shared.location
+    if location.url is None and not (location.folder / FILE).exists():
+        where = f"a worker of Ray finds no records in {location.folder}"
+        return NoRecords(f"{where}: keep them in Postgres, which all machines reach, or use --engine local")
     try:
         return judge_span(shared, span)
     except MeruitError as problem:
@@ -326,8 +346,6 @@ def judge_span(shared: SharedRescore, span: OutcomeSpan) -> JudgedSpan:
 def _job(shared: SharedRescore) -> tuple[_Records, RescoreTask]:
     """The records, the engine and the criteria, made once a worker."""
     location = shared.location
-    if location.url is None and not (location.folder / FILE).exists():
-        raise StoreError(f"a worker of Ray finds no records in {location.folder}; use Postgres, or --engine local")
     # Written only by the process that started this worker.
     make_engine: Callable[[], VerificationEngine] = pickle.loads(shared.engine)  # noqa: S301
     task = RescoreTask(make_engine(), criteria_from(shared.criteria), shared.now)
@@ -346,9 +364,9 @@ def ray_session(workers: int) -> Iterator[Future[None]]:
     address = os.environ.get("RAY_ADDRESS")
     for name, value in (_QUIET if address else _QUIET | _ALONE).items():
         os.environ.setdefault(name, value)
-    if find_spec("ray") is None:
-        raise MeruitError("--engine ray needs Ray: pip install 'meruit[ray]'")
+    require_ray()
     with (
+        _end_by_sigterm(),
         # Where Ray itself would put it: the names of its sockets must be short.
         TemporaryDirectory(prefix="meruit-ray-", dir="/tmp", ignore_cleanup_errors=True) as folder,
         ThreadPoolExecutor(1) as thread,
@@ -362,6 +380,25 @@ def ray_session(workers: int) -> Iterator[Future[None]]:
                 import ray
 
                 ray.shutdown()
+
+
+def require_ray() -> None:
+    """Raise MeruitError where Ray is not installed."""
+    if find_spec("ray") is None:
+        raise MeruitError("--engine ray needs Ray: pip install 'meruit[ray]'")
+
+
+@contextmanager
+def _end_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM end this block in order: Ray sets a handler only where it starts in the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(SIGNALLED + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _start(address: str | None, workers: int, folder: str) -> None:
