@@ -57,6 +57,7 @@ STARTED = re.compile(r"(?P<command>.*) --port (?P<port>\d+) &")
 VARYING = re.compile(
     r"\b(brn|con|crn|ev|evt|mk|out|own|pg|req|run|sub|trn|whk|wrk)_[0-9a-f]{12,34}(\.[A-Za-z0-9_-]{43})?"
     r"|\d{4}-\d\d-\d\d(T[\d:.]+Z| \d\d:\d\d:\d\d)"
+    r"|\bmeruit-[0-9a-f]{16}\+[0-9a-f]{8}\b"
 )
 
 

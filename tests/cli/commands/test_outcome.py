@@ -163,6 +163,20 @@ def test_the_whole_record_is_for_programs(run: Run) -> None:
     assert (record.id, record.work_output) == (name, {"text": "two words"})
 
 
+def test_the_newest_outcome_needs_no_id(run: Run) -> None:
+    put("two words", tenant="acme")
+    for arguments in (("outcome", "show", "latest"), ("audit", "export", "latest", "-o", "b.zip")):
+        assert error_of(run, *arguments)["code"] == "not_found"
+    _older, name = put("two words", "three of them")
+    assert name in run("outcome", "show", "latest").stdout
+    assert json.loads(run("audit", "receipt", "latest").stdout)["outcome"] == name
+    assert json.loads(run("audit", "export", "latest", "-o", "b.zip", "--json").stdout)["outcome"] == name
+    rescored(run)
+    assert "version 2: verdict pass" in run("outcome", "diff", "latest").stdout
+    # What cannot be undone names its outcome.
+    assert error_of(run, "outcome", "erase", "latest", "--reason", "r", "--yes")["code"] == "not_found"
+
+
 def test_what_is_not_there_is_told(run: Run) -> None:
     (name,) = put("two words")
     for arguments, complaint in (((name, "--version", "7"), "has no version 7"), (("nobody",), "no outcome 'nobody'")):

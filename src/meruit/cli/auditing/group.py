@@ -11,7 +11,7 @@ from meruit.cli.auditing.inputs import key_option, load_key, load_quorum, read_c
 from meruit.cli.auditing.keys import admit_command, root_command, rotate_command
 from meruit.cli.auditing.receipt import receipt_group
 from meruit.cli.auditing.witness import witness_group
-from meruit.cli.shared.open_store import open_records
+from meruit.cli.shared.open_store import open_records, resolve_outcome
 from meruit.cli.terminal import (
     ExitCode,
     check_stdin_used_once,
@@ -59,6 +59,7 @@ def export(
     """Write a bundle that proves an outcome to a third party.
 
     The bundle holds the work, the criteria and every version of the verdict. Give it only to readers who may see them.
+    OUTCOME_ID may be `latest`.
     """
     import msgspec
 
@@ -69,6 +70,7 @@ def export(
     if file == "-" and as_json:
         raise click.UsageError("`-o -` and --json both write to stdout; give -o a file")
     with open_records(data, database_url) as store:
+        outcome_id = resolve_outcome(store, tenant, outcome_id)
         bundle = packed(store, Scope(tenant), outcome_id)
     if file == "-":
         sys.stdout.buffer.write(bundle)

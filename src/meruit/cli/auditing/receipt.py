@@ -3,7 +3,7 @@
 import click
 
 from meruit.cli.auditing.inputs import key_option, load_key, load_quorum, read_content, witness_options
-from meruit.cli.shared.open_store import open_records
+from meruit.cli.shared.open_store import open_records, resolve_outcome
 from meruit.cli.terminal import (
     ExitCode,
     escape_control_characters,
@@ -48,12 +48,15 @@ def receipt_group() -> None:
     help="No effect on the receipt, which is always one line of JSON; errors become JSON.",
 )
 def show(*, outcome_id: str, version: int | None, data: str | None, database_url: str | None, tenant: str) -> int:
-    """Print a receipt: proof that a verdict is in the log."""
+    """Print a receipt: proof that a verdict is in the log.
+
+    OUTCOME_ID may be `latest`.
+    """
     from meruit.audit.export import receipt as taken
     from meruit.model.access import Scope
 
     with open_records(data, database_url) as store:
-        found = taken(store, Scope(tenant), outcome_id, version)
+        found = taken(store, Scope(tenant), resolve_outcome(store, tenant, outcome_id), version)
     print_json(found.to_json())
     return ExitCode.PASSED
 

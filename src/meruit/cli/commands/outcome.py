@@ -17,7 +17,7 @@ from meruit.cli.shared.list_options import (
     was_given,
     write_table,
 )
-from meruit.cli.shared.open_store import open_records
+from meruit.cli.shared.open_store import open_records, resolve_outcome
 from meruit.cli.terminal import (
     ExitCode,
     escape_control_characters,
@@ -158,7 +158,7 @@ def show(
 ) -> int:
     """Show an outcome and its verdict.
 
-    With --json the whole record.
+    With --json the whole record. OUTCOME_ID may be `latest`.
     """
     from meruit.cli.views.verdict import print_verification
     from meruit.model.access import Scope
@@ -166,6 +166,7 @@ def show(
 
     scope = Scope(tenant)
     with open_records(data, database_url) as store, store.database.reading() as connection:
+        outcome_id = resolve_outcome(store, tenant, outcome_id)
         found = summary(connection, scope, outcome_id)
         verdict = version(connection, scope, outcome_id, found.version if number is None else number)
         if as_json:
@@ -214,7 +215,10 @@ def diff(
     database_url: str | None,
     as_json: bool,
 ) -> int:
-    """Compare two versions of a verdict, criterion by criterion."""
+    """Compare two versions of a verdict, criterion by criterion.
+
+    OUTCOME_ID may be `latest`.
+    """
     from meruit.errors import StoreError
     from meruit.judge.difference import difference
     from meruit.judge.explain import explain_difference
@@ -223,6 +227,7 @@ def diff(
 
     scope = Scope(tenant)
     with open_records(data, database_url) as store, store.database.reading() as connection:
+        outcome_id = resolve_outcome(store, tenant, outcome_id)
         later = newer or summary(connection, scope, outcome_id).version
         earlier = older or later - 1
         if not earlier:

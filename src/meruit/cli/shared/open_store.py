@@ -20,3 +20,22 @@ def open_records(data: str | None, database_url: str | None) -> "Iterator[Store]
         yield store
     finally:
         store.close()
+
+
+LATEST = "latest"
+"""In place of the id of an outcome."""
+
+
+def resolve_outcome(store: "Store", tenant: str, given: str) -> str:
+    """The id of an outcome, where LATEST means the one that was recorded last; raises NotFound where there is none."""
+    if given != LATEST:
+        return given
+    from meruit.errors import NotFound
+    from meruit.model.access import Scope
+    from meruit.outcomes.records import page
+
+    with store.database.reading() as connection:
+        found, _ = page(connection, Scope(tenant), limit=1)
+    if not found:
+        raise NotFound(f"there are no outcomes of the tenant {tenant!r}; `meruit verify --record` records one")
+    return found[0].id
