@@ -42,7 +42,7 @@ def hold_slow_work(patch: pytest.MonkeyPatch, held: Held) -> str:
 
 
 @pytest.mark.parametrize("hold", [hold_reads, hold_slow_work])
-def test_a_key_that_waits_for_slow_answers_keeps_nobody_waiting(
+def test_a_key_that_waits_for_slow_answers_holds_up_no_other(
     deploy: Deploy, monkeypatch: pytest.MonkeyPatch, hold: Callable[[pytest.MonkeyPatch, Held], str]
 ) -> None:
     service, held = deploy(), Held()

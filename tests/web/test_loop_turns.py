@@ -46,7 +46,7 @@ def test_others_do_not_wait_for_a_caller_with_many_requests() -> None:
     assert [place for place, (_, caller, _) in enumerate(order) if caller == "quiet"] == [1]
 
 
-def test_a_request_that_was_cancelled_keeps_nobody_waiting() -> None:
+def test_a_request_that_was_cancelled_holds_up_no_other() -> None:
     async def use() -> bool:
         turns = LoopTurns()
         await turns.take("a")

@@ -36,7 +36,7 @@ from meruit.model.record import Record
 from meruit.store import tables
 from meruit.store.blobs import BlobStore
 from meruit.store.checkpoint_file import CheckpointFile
-from meruit.store.log_seal import may_be_sealed
+from meruit.store.log_seal import is_possibly_sealed
 from meruit.store.sequences import SequenceMemory
 from meruit.store.store import Store
 from meruit.usage.records import contract_of
@@ -364,7 +364,7 @@ class _LogReader:
         state = self._state
         if state.size != self.frontier.size or bytes(state.peaks) != self.frontier.to_bytes():
             self.add("root", str(state.size), "the recorded end of the log is not that of its leaves")
-        elif self._signer is not None and not may_be_sealed(
+        elif self._signer is not None and not is_possibly_sealed(
             bytes(state.seal), self._signer, self.frontier, self._chain
         ):
             self.add("root", str(state.size), "no key that the log admits has sealed its end")

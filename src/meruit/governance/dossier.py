@@ -14,7 +14,7 @@ from meruit.errors import BadRunId
 from meruit.governance.fold import (
     GRAM,
     ROUNDING,
-    canonical_decoded,
+    canonical_form,
     canonical_text,
     decode_obvious,
     fold,
@@ -363,7 +363,7 @@ def _may_be_disguised(text: str, reference: str, least: float) -> bool:
         kept = len(decoded.encode().translate(None, _DROPPED))
         if 9 * kept > 10 * len(wanted) or 10 * len(decoded) < 9 * len(wanted):
             return False
-    return may_share_shingles(wanted, canonical_decoded(decoded), least)
+    return may_share_shingles(wanted, canonical_form(decoded), least)
 
 
 class _Reference(NamedTuple):

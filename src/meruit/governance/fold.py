@@ -156,10 +156,10 @@ def _readable(raw: bytes, found: str) -> str:
 
 def canonical_text(text: str) -> str:
     """The folded text, decoded, in one of its two directions: a reversed copy has the same."""
-    return canonical_decoded(decode_obvious(text))
+    return canonical_form(decode_obvious(text))
 
 
-def canonical_decoded(text: str) -> str:
+def canonical_form(text: str) -> str:
     """The canonical form of a text that is decoded already."""
     folded = fold_with_numbers(text)
     return min(folded, folded[::-1])

@@ -17,7 +17,7 @@ from meruit.log.note import SigningKey, open_checkpoint
 from meruit.store.checkpoint_file import CheckpointFile
 from meruit.store.database import fetch
 from meruit.store.key_admission import add_key, fetch_key_leaves, read_key_chain
-from meruit.store.log_seal import is_sealed_by_us, may_be_sealed
+from meruit.store.log_seal import is_possibly_sealed, is_sealed_by_us
 from meruit.store.log_tiles import Tiles
 from meruit.store.rows import Rows
 from meruit.store.sequences import SequenceMemory
@@ -126,7 +126,7 @@ class LogGuard:
             return
         # Another key: one of a machine that shares the database, or one that was replaced.
         keys = KeyChain(self._origin) if self._keys is None else self._keys.chain
-        if not may_be_sealed(state.seal, self._signer, state.frontier, keys):
+        if not is_possibly_sealed(state.seal, self._signer, state.frontier, keys):
             raise LogRewritten(f"no key that it admits has sealed its {state.frontier.size:,} entries")
 
     @property

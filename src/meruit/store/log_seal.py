@@ -32,7 +32,7 @@ def is_sealed_by_us(seal: bytes, signer: SigningKey, frontier: Frontier) -> bool
     return _is_sealed_by(seal, signer.verifier, frontier)
 
 
-def may_be_sealed(seal: bytes, signer: SigningKey, frontier: Frontier, keys: KeyChain) -> bool:
+def is_possibly_sealed(seal: bytes, signer: SigningKey, frontier: Frontier, keys: KeyChain) -> bool:
     """Whether a key that the log admits made the seal, as far as this process can tell.
 
     A process whose own key is not in force cannot check a code. It writes nothing but the admission of its key.

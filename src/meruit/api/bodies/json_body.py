@@ -154,7 +154,7 @@ def _has_tiny_number(body: bytes) -> bool:
     """Whether a number may be smaller than any float. Other threads wait during each search: one for each block."""
     for start in range(0, len(body), SEARCHED_BYTES):
         block = body[start : start + SEARCHED_BYTES + TINY_BYTES]
-        # Most bodies have no sign and not so many zeros, which a plain search tells sooner than a pattern.
+        # Most bodies have no sign and not so many zeros, which a plain search finds sooner than a pattern.
         if (b"-" in block and _TINY_POWER.search(block)) or (_ZEROS in block and _TINY_FRACTION.search(block)):
             return True
     return False

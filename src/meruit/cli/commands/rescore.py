@@ -48,7 +48,7 @@ MAX_WORKERS = 256
     "--workers",
     type=click.IntRange(1, MAX_WORKERS),
     metavar="N",
-    help="With --engine ray: number of workers, for any number of outcomes (default: 2, where judging takes long).",
+    help="With --engine ray: number of workers (default: 2, used only where judging here would take 45 s or more).",
 )
 @click.option(
     "--from", "source", metavar="FILE.parquet", help="Judge an exported file instead of the store; record nothing."
