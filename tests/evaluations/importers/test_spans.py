@@ -209,3 +209,83 @@ def test_an_agent_below_a_request_says_what_it_did(tmp_path: Path) -> None:
 def test_otlp_without_generative_ai_holds_no_cases(tmp_path: Path) -> None:
     path = write(tmp_path / "spans.jsonl", [{"traceId": "a", "spanId": "s", "name": "GET /"}])
     assert read(path) == []
+
+
+def test_messages_of_both_kinds_of_events_are_read(tmp_path: Path) -> None:
+    asked, said = (json.dumps([{"role": role, "content": "of the operation"}]) for role in ("user", "assistant"))
+    details = {
+        "eventName": "gen_ai.client.inference.operation.details",
+        "attributes": [attribute("gen_ai.input.messages", asked), attribute("gen_ai.output.messages", said)],
+    }
+    question = {"eventName": "gen_ai.user.message", "attributes": [attribute("content", "of its own")]}
+    choice = {"eventName": "gen_ai.choice", "attributes": [attribute("message", '{"content": "of its own"}')]}
+    for number, order in enumerate(([details, question, choice], [question, choice, details], [question, choice])):
+        records = [{**one, "traceId": "a", "spanId": "s"} for one in order]
+        path = write(tmp_path / f"{number}.jsonl", [span("a", "s", operation__name="chat")], records)
+        (case,) = read(path)
+        expected = "of the operation" if details in order else "of its own"
+        assert (case.input["prompt"], answer(case)) == (expected, expected)
+
+
+@pytest.mark.parametrize("key", ["gen_ai.operation.name", "gen_ai.response.id"])
+@pytest.mark.parametrize("value", [{"arrayValue": {"values": []}}, {"kvlistValue": {}}, {"intValue": "5"}])
+def test_names_that_are_not_texts_are_passed_over(tmp_path: Path, key: str, value: Json) -> None:
+    one = span("a", "s", request__model="m", usage__input_tokens=10)
+    one["attributes"].append({"key": key, "value": value})
+    record = result(None, "right", "pass")
+    record["attributes"].append({"key": key, "value": value})
+    (case,) = read(write(tmp_path / "spans.jsonl", [one], [record]))
+    assert (case.claimed, case.metadata["usage"]["input_tokens"]) == (None, 10)
+
+
+@pytest.mark.parametrize("key", ["output.value", "final_result"])
+@pytest.mark.parametrize(
+    ("written", "output"),
+    [
+        *((text, {"text": text}) for text in ("42", "true", "null", '"yes"', "{cut")),
+        *((0.0, {"text": 0.0}), ('{"a": 1}', {"a": 1}), ("[1]", {"text": [1]}), ("{}", {})),
+    ],
+)
+def test_an_answer_that_looks_like_json_stays_text(
+    tmp_path: Path, key: str, written: str | float, output: Json
+) -> None:
+    one = span("a", "s", operation__name="invoke_agent")
+    one["attributes"] += [attribute(key, written), attribute("input.value", "1e3")]
+    (case,) = read(write(tmp_path / "spans.jsonl", [one]))
+    assert (case.output, case.input["prompt"]) == (output, "1e3")
+
+
+def test_tokens_below_a_span_hide_its_own_only_where_they_repeat_them(tmp_path: Path) -> None:
+    def used(trace: str, name: str, parent: str = "", tokens: int = 10, **more: str) -> Json:
+        return span(trace, name, parent, usage__input_tokens=tokens, **more)
+
+    spans = [
+        # Embeddings are not among what an agent sums up.
+        used("a", "agent", tokens=1_000, operation__name="invoke_agent"),
+        used("a", "search", "agent", 8, operation__name="embeddings"),
+        # A call, one of whose tools made another call.
+        used("b", "call", tokens=1_000, operation__name="chat", response__id="r1"),
+        span("b", "tool", "call", operation__name="execute_tool"),
+        used("b", "inner", "tool", 8, operation__name="chat", response__id="r2"),
+        # The same call twice, one span around the other.
+        used("c", "outer", tokens=100, operation__name="chat", response__id="r3"),
+        used("c", "inner", "outer", 100, operation__name="chat", response__id="r3"),
+        # A call of a framework, which has a reply of its own.
+        used("d", "outer", tokens=100, operation__name="chat", response__id="r4"),
+        used("d", "inner", "outer", 100, operation__name="chat", response__id="r5"),
+        # An agent that knows of more calls than were recorded, and one that knows of fewer.
+        used("e", "agent", tokens=1_000, operation__name="invoke_agent"),
+        used("e", "inner", "agent", 8, operation__name="chat", response__id="r6"),
+        used("f", "agent", tokens=8, operation__name="invoke_agent"),
+        used("f", "one", "agent", 500, operation__name="chat"),
+        used("f", "two", "agent", 500, operation__name="chat"),
+    ]
+    cases = {case.id: case for case in read(write(tmp_path / "spans.jsonl", spans))}
+    assert {name: case.metadata["usage"]["input_tokens"] for name, case in cases.items()} == {
+        "a": 1_008,
+        "b": 1_008,
+        "c": 100,
+        "d": 100,
+        "e": 1_000,
+        "f": 1_000,
+    }

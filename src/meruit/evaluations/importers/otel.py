@@ -26,6 +26,7 @@ from meruit.evaluations.importers.support.pieces import (
     verdict_word,
 )
 from meruit.evaluations.importers.support.source import ImportSource
+from meruit.evaluations.importers.support.token_sums import Operation, sum_tokens
 from meruit.registry import importers
 
 MAX_SPANS = 500_000
@@ -34,6 +35,8 @@ EVALUATION = "gen_ai.evaluation."
 EVENT = "gen_ai.evaluation.result"
 STATUS_ERROR = (2, "STATUS_CODE_ERROR")
 OPERATION, RESPONSE = "gen_ai.operation.name", "gen_ai.response.id"
+TEXTS = (OPERATION, RESPONSE)
+"""Attributes of which only a text is read."""
 QUESTIONS, ANSWERS = "gen_ai.input.messages", "gen_ai.output.messages"
 TOOL = "execute_tool"
 EMBEDDINGS = "embeddings"
@@ -89,9 +92,9 @@ def read_otel(source: ImportSource) -> Iterator[Piece]:
                 held += 1
         if held > MAX_SPANS:
             raise ImportDamaged(f"the file has more than {MAX_SPANS:,} spans and events; import parts of it")
-    apart = _bring_home(traces, logged)
-    if apart:
-        yield ImportNote(f"{apart} evaluation results are of spans that are not in the file", partial=True)
+    unmatched = _match_results_to_traces(traces, logged)
+    if unmatched:
+        yield ImportNote(f"{unmatched} evaluation results are of spans that are not in the file", partial=True)
     for trace, members in traces.items():
         spans, events = _with_messages([*members.values()], logged.get(trace, []))
         operations = {one.attributes.get(OPERATION, "") for one in spans if one.is_gen_ai}
@@ -154,39 +157,47 @@ def _to_event(found: Mapping[str, Any], span: str | None = None) -> _Event:
     return _Event(str(name), span or str(found.get("spanId")), attributes, _value(mapping(found.get("body"))))
 
 
-def _bring_home(traces: Mapping[str, Mapping[str, _Span]], logged: dict[str, list[_Event]]) -> int:
-    """Move evaluation results to the trace whose reply they name; how many find none."""
-    strays = {trace: events for trace, events in logged.items() if trace not in traces}
-    if not strays:
+def _match_results_to_traces(traces: Mapping[str, Mapping[str, _Span]], logged: dict[str, list[_Event]]) -> int:
+    """Move evaluation results to the trace whose reply they name; return how many match no reply."""
+    others = [one for trace, events in logged.items() if trace not in traces for one in events if one.is_result]
+    if not others:
         return 0
-    homes = {one.attributes.get(RESPONSE): trace for trace, members in traces.items() for one in members.values()}
-    apart = 0
-    for event in [one for events in strays.values() for one in events if one.is_result]:
-        home = homes.get(event.attributes.get(RESPONSE)) if event.attributes.get(RESPONSE) else None
-        if home is None:
-            apart += 1
+    traces_by_reply = {
+        one.attributes.get(RESPONSE): trace for trace, members in traces.items() for one in members.values()
+    }
+    unmatched = 0
+    for event in others:
+        reply = event.attributes.get(RESPONSE)
+        trace = traces_by_reply.get(reply) if reply else None
+        if trace is None:
+            unmatched += 1
         else:
-            logged.setdefault(home, []).append(event)
-    return apart
+            logged.setdefault(trace, []).append(event)
+    return unmatched
 
 
 def _with_messages(spans: list[_Span], logged: list[_Event]) -> tuple[list[_Span], list[_Event]]:
     """The spans in order with the messages that their events have, and all events."""
     ordered = sorted(spans, key=lambda one: one.began)
     events = [*(event for one in ordered for event in one.events), *logged]
-    by_span: dict[str, dict[str, Any]] = {}
+    single: dict[str, dict[str, list[Any]]] = {}
+    details: dict[str, dict[str, Any]] = {}
     for event in events:
-        said = by_span.setdefault(event.span, {})
         message = mapping(event.body) or event.attributes
         if event.name == DETAILS:
-            said |= {key: value for key, value in event.attributes.items() if key.startswith("gen_ai.")}
+            found = {key: value for key, value in event.attributes.items() if key.startswith("gen_ai.")}
+            details.setdefault(event.span, {}).update(found)
         elif event.name == CHOICE:
-            inner = _parse_value(message.get("message"))
-            said.setdefault(ANSWERS, []).append({"role": "assistant", **mapping(inner)})
+            inner = mapping(_parse_value(message.get("message")))
+            single.setdefault(event.span, {}).setdefault(ANSWERS, []).append({"role": "assistant", **inner})
         elif event.name in ROLES:
-            found = {"role": ROLES[event.name], **message, "tool_call_id": message.get("id")}
-            said.setdefault(QUESTIONS, []).append(found)
-    return [replace(one, attributes={**by_span.get(one.id, {}), **one.attributes}) for one in ordered], events
+            asked = {"role": ROLES[event.name], **message, "tool_call_id": message.get("id")}
+            single.setdefault(event.span, {}).setdefault(QUESTIONS, []).append(asked)
+    # A span may have several of the three, which then say the same.
+    return [
+        replace(one, attributes={**single.get(one.id, {}), **details.get(one.id, {}), **one.attributes})
+        for one in ordered
+    ], events
 
 
 def _documents(source: ImportSource) -> Iterator[Any]:
@@ -207,10 +218,9 @@ def _inside(document: Any, *path: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _attributes(holder: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        str(mapping(one).get("key")): _value(mapping(mapping(one).get("value")))
-        for one in items(holder.get("attributes"))
-    }
+    pairs = [mapping(one) for one in items(holder.get("attributes"))]
+    found = {str(one.get("key")): _value(mapping(one.get("value"))) for one in pairs}
+    return {key: value for key, value in found.items() if key not in TEXTS or isinstance(value, str)}
 
 
 def _value(value: Mapping[str, Any], depth: int = 0) -> Any:
@@ -236,17 +246,17 @@ def _to_case(trace: str, spans: list[_Span]) -> Case:
     root, agent = _outermost(spans)
     messages = _messages(spans, agent)
     whole = agent.attributes
-    prompt = prompt_of(messages) or _parse_value(whole.get("input.value")) or ""
-    # What an agent gave back may not be text, and then stands in no message.
-    answer = _parse_object(whole.get("final_result")) or last_answer(messages)
-    if not messages:
-        # With messages, this is the reply of the provider as a whole.
-        answer = answer or _parse_value(whole.get("output.value"))
+    prompt = prompt_of(messages) or _parse_object(whole.get("input.value"))
+    # An agent may return an object, which no message has.
+    answer = _parse_object(whole.get("final_result"))
+    if answer is None:
+        # Beside messages, the value is the reply of the provider as a whole.
+        answer = last_answer(messages) if messages else _parse_object(whole.get("output.value"))
     last = next((one for one in reversed(spans) if one.is_gen_ai), agent)
     models = [one.attributes for one in spans if one.attributes.get(OPERATION) != EMBEDDINGS]
     return build_case(
         trace,
-        given={"prompt": prompt},
+        given={"prompt": "" if prompt is None else prompt},
         output=answer,
         tags={
             "agent": whole.get("gen_ai.agent.name"),
@@ -281,24 +291,18 @@ def _outermost(spans: Sequence[_Span]) -> tuple[_Span, _Span]:
 
 
 def _count_tokens(spans: Sequence[_Span]) -> TokenClasses:
-    """Tokens of all calls, each counted once.
-
-    A span around calls repeats theirs, and two instrumentations of one call both write it: its reply has one id.
-    """
-    counted = {one.id: (one, found) for one in spans if (found := _tokens(one.attributes)) != TokenClasses()}
-    parents = {one.id: one.parent for one in spans}
-    around: set[str] = set()
-    for name in counted:
-        above = parents.get(name, "")
-        while above in parents and above not in around:
-            around.add(above)
-            above = parents[above]
-    calls: dict[str, TokenClasses] = {}
-    for name, (span, found) in counted.items():
-        if name not in around:
-            reply = str(span.attributes.get(RESPONSE) or name)
-            calls[reply] = max(calls.get(reply, found), found, key=lambda one: one.cache_read + one.cache_write)
-    return sum(calls.values(), TokenClasses())
+    """Tokens of all calls; two instrumentations of one call both write it, and its reply has one id."""
+    return sum_tokens(
+        Operation(
+            id=one.id,
+            parent=one.parent,
+            tokens=_tokens(one.attributes),
+            reply=one.attributes.get(RESPONSE),
+            is_call=bool(one.attributes.get(RESPONSE)),
+            is_embedding=one.attributes.get(OPERATION) == EMBEDDINGS,
+        )
+        for one in spans
+    )
 
 
 def _tokens(attributes: Attributes) -> TokenClasses:
@@ -318,9 +322,10 @@ def _tokens(attributes: Attributes) -> TokenClasses:
 
 def _conversation(attributes: Attributes, names: Sequence[str]) -> list[dict[str, Any]]:
     found = [message for name in names for message in to_messages(_parse_value(attributes.get(name)))]
-    told = text_of(_parse_value(attributes.get("gen_ai.system_instructions")))
-    begins = [{"role": "system", "content": told}] if told and found and found[0]["role"] != "system" else []
-    return [*begins, *(one for one in found if one["content"] or "tool_calls" in one)]
+    instructions = text_of(_parse_object(attributes.get("gen_ai.system_instructions")))
+    if instructions and found and found[0]["role"] != "system":
+        found.insert(0, {"role": "system", "content": instructions})
+    return [one for one in found if one["content"] or "tool_calls" in one]
 
 
 def _messages(spans: Sequence[_Span], agent: _Span) -> list[dict[str, Any]]:
@@ -334,7 +339,7 @@ def _messages(spans: Sequence[_Span], agent: _Span) -> list[dict[str, Any]]:
     tools = [
         {
             "name": one.attributes.get("gen_ai.tool.name"),
-            "arguments": _parse_value(one.attributes.get("gen_ai.tool.call.arguments")) or {},
+            "arguments": _parse_object(one.attributes.get("gen_ai.tool.call.arguments")) or {},
         }
         for one in spans
         if one.attributes.get(OPERATION) == TOOL

@@ -14,6 +14,8 @@ MAX_ELEMENT_BYTES = 64 * 1024 * 1024
 """The longest line, element of a list, or rest of a document that is read."""
 MAX_LEVELS = 1_000
 """Levels of a document that are followed."""
+MAX_DEPTH = 200
+"""Levels of a value that are read; lists and objects below them are read as empty."""
 CUT = "\x00cut"
 """In place of a path: the document ends before its time."""
 _FOREIGN = (b"NaN", b"Infinity", b"\\ud", b"\\uD")
@@ -23,16 +25,45 @@ _STRING_END = re.compile(rb'["\\]')
 
 
 def load(text: bytes) -> Any:
-    """Read JSON as other tools write it, NaN (as None) and halves of characters included; raises ImportDamaged."""
+    """Read JSON as other tools write it; raises ImportDamaged.
+
+    NaN becomes None, half a character a question mark, and what is too deep is left out.
+    """
     try:
-        return msgspec.json.decode(text)
+        return _cut_depth(text, msgspec.json.decode(text))
     except (ValueError, RecursionError) as first:
         if not any(sign in text for sign in _FOREIGN):
             raise ImportDamaged(f"not JSON: {first}") from None
     try:
-        return json.loads(text, parse_constant=lambda _name: None)
+        return _clean_texts(_cut_depth(text, json.loads(text, parse_constant=lambda _name: None)))
     except (ValueError, RecursionError) as problem:
         raise ImportDamaged(f"not JSON: {problem}") from None
+
+
+def _cut_depth(text: bytes, value: Any) -> Any:
+    """The value with at most MAX_DEPTH levels, because importers follow it by recursion."""
+    if text.count(b"[") + text.count(b"{") <= MAX_DEPTH:
+        return value
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(MAX_DEPTH):
+        parts = (part for one in level for part in (one.values() if isinstance(one, dict) else one))
+        level = [part for part in parts if isinstance(part, dict | list)]
+    for one in level:
+        one.clear()
+    return value
+
+
+def _clean_texts(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list):
+        return [_clean_texts(part) for part in value]
+    return {clean(key): _clean_texts(part) for key, part in value.items()} if isinstance(value, dict) else value
+
+
+def clean(text: str) -> str:
+    """The text without lone surrogates, which no UTF-8 holds."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def load_lines(file: BinaryIO) -> Iterator[Any]:

@@ -7,6 +7,7 @@ from hashlib import sha256
 from typing import Any
 
 from meruit.evaluations.evaluation import MAX_NAME, Case, CaseError
+from meruit.evaluations.importers.support.json_stream import clean
 
 MAX_DEPTH = 100
 """Levels of foreign JSON that are kept; deeper parts are left out."""
@@ -83,6 +84,11 @@ class TokenClasses:
         """From an origin whose input tokens include the cache (OpenTelemetry, Harbor, ATIF)."""
         cached, wrote = count(read), count(written)
         return cls(max(0, count(given) - cached - wrote), cached, wrote, count(made))
+
+    @property
+    def total(self) -> int:
+        """All classes together."""
+        return self.input + self.cache_read + self.cache_write + self.output
 
     def __add__(self, other: "TokenClasses") -> "TokenClasses":
         """The sum, class by class."""
@@ -167,13 +173,8 @@ def plain(value: Any, depth: int = 0) -> Any:  # noqa: PLR0911 - one a kind of v
             return clean(str(value))
 
 
-def clean(text: str) -> str:
-    """The text without lone surrogates, which no UTF-8 holds."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
-
-
 def name_of(value: Any) -> str:
-    """A printable name of at most 200 characters; a longer one ends in a digest, so that two stay apart."""
+    """A printable name of at most 200 characters; a longer one ends in a digest, so that two of them differ."""
     text = clean(value if isinstance(value, str) else str(value)).strip()
     printable = "".join(one if one.isprintable() else "\ufffd" for one in text) or "-"
     if len(printable) <= MAX_NAME and (printable == text or not text):
