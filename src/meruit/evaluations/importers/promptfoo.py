@@ -101,7 +101,7 @@ class _Places:
             return str(known), row.get("promptIdx")
         description = row.get("description") or mapping(row.get("testCase")).get("description")
         variables = mapping(row.get("vars"))
-        # Readable as far as that goes; the digest tells apart what is cut off.
+        # The label is for readers; the digest distinguishes labels that are cut off.
         label = " ".join(str(description or ", ".join(map(str, variables.values()))).split())[:MAX_LABEL]
         digest = sha256(_canonical([description, variables])).hexdigest()[:DIGEST_DIGITS]
         test = f"{label} {digest}".strip()

@@ -19,7 +19,9 @@ NAMES = {
     "tool.name": "gen_ai.tool.name",
 }
 MAX_PARTS = 12
-"""Parts of a dotted name that are told apart."""
+"""Parts of a dotted name that become objects within each other; the rest of a longer name stays one part."""
+MAX_INDEX_DIGITS = 11
+"""Digits of a part of a name that is an index of a list."""
 
 
 def read_conversation(attributes: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
@@ -54,7 +56,7 @@ def _to_tree(pairs: Iterable[tuple[list[str], Any]]) -> Any:
         else:
             made[first] = _nest(value) if isinstance(value, list) else value
     made |= {name: _to_tree(branch) for name, branch in branches.items()}
-    if made and all(name.isascii() and name.isdigit() and len(name) < MAX_PARTS for name in made):
+    if made and all(name.isascii() and name.isdigit() and len(name) <= MAX_INDEX_DIGITS for name in made):
         return [made[name] for name in sorted(made, key=int)]
     return made
 
