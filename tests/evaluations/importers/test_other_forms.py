@@ -430,3 +430,25 @@ def test_half_a_character_and_long_integers_are_read(tmp_path: Path) -> None:
     path.write_text(row + "\n", encoding="utf-8")
     (case,) = read(path, "promptfoo")
     assert answer(case) == ["?", str(10**30)]
+
+
+def test_foreign_types_and_depths_never_end_an_import(tmp_path: Path) -> None:
+    deep: Any = "x"
+    for _ in range(400):
+        deep = [deep]
+    for number, content in enumerate((deep, [{"type": ["text"]}, {"type": {}, "text": "4"}])):
+        asked = {"prompt": "?", "completion": [{"role": "assistant", "content": content}], "reward": 1.0}
+        path = tmp_path / f"{number}.jsonl"
+        path.write_text(lines(asked), encoding="utf-8")
+        (case,) = read(path, "verifiers")
+        assert answer(case) == ("4" if number else None)
+    scored = {
+        "id": "a",
+        "projectId": "p",
+        "sessionId": "s",
+        "input": "?",
+        "scores": [{"name": "\ud83d", "value": True}],
+    }
+    (tmp_path / "scores.jsonl").write_text(lines(scored), encoding="utf-8")
+    (case,) = read(tmp_path / "scores.jsonl", "langfuse")
+    assert case.metadata["origin"]["checks"] == {"?": True}

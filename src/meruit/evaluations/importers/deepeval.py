@@ -104,7 +104,10 @@ def _claim(test: Mapping[str, Any]) -> Claim:
     passed = test.get("success") is True and not broken
     return Claim(
         success=False if failed else True if passed else None,
-        checks={name: None if one.get("error") else one.get("success") for name, one in several},
+        checks={
+            name: one["success"] if isinstance(one.get("success"), bool) and not one.get("error") else None
+            for name, one in several
+        },
         scores={name: number(one.get("score")) for name, one in several},
         reasons={
             name: str(one.get("error") or one["reason"])[:2_000]

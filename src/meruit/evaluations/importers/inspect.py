@@ -131,7 +131,8 @@ def _facts(header: Mapping[str, Any], *, crashed: bool) -> Iterator[Piece]:
 
 def _headline(header: Mapping[str, Any]) -> str | None:
     """The scorer that stands for the whole; None where the log does not say."""
-    return mapping(mapping(header.get("results")).get("headline")).get("scorer")
+    scorer = mapping(mapping(header.get("results")).get("headline")).get("scorer")
+    return scorer if isinstance(scorer, str) else None
 
 
 def _to_case(sample: Mapping[str, Any], headline: str | None) -> ImportedCase:

@@ -8,9 +8,10 @@ import msgspec
 from meruit.evaluations.importers.support.pieces import items, mapping, plain
 
 ROLES = {"human": "user", "ai": "assistant", "model": "assistant", "agent": "assistant"}
-THOUGHTS = frozenset({"reasoning", "thinking"})
+# As tuples: the type of a part may be any JSON, also what has no hash.
+THOUGHTS = ("reasoning", "thinking")
 """Parts of a message that are not its answer."""
-RESULTS = frozenset({"tool_call_response", "tool_result"})
+RESULTS = ("tool_call_response", "tool_result")
 """Parts that hold what a tool gave back, in a message of the user or of the tool."""
 
 
@@ -21,7 +22,7 @@ def text_of(content: Any) -> str:
     if isinstance(content, Mapping):
         found = content.get("text", content.get("content"))
         return found if isinstance(found, str) else ""
-    parts = [text_of(part) for part in items(content) if mapping(part).get("type") not in THOUGHTS | RESULTS]
+    parts = [text_of(part) for part in items(content) if mapping(part).get("type") not in THOUGHTS + RESULTS]
     return "\n".join(filter(None, parts))
 
 
