@@ -182,6 +182,44 @@ def test_items_of_a_hosted_run_keep_their_graders(tmp_path: Path, name: str, con
     assert found.is_partial == ('"has_more":true' in content)
 
 
+def long_items() -> list[dict[str, Any]]:
+    """Items with a part that has a key of pages, so long that only a part of the first is looked at."""
+    sound = {"type": "input_audio", "input_audio": {"data": ["x" * 300_000], "format": "wav"}}
+    items = hosted_items()
+    for one in items:
+        one["sample"]["input"] = [{"role": "user", "content": [sound, {"type": "text", "text": "2 + 2?"}]}]
+    return items
+
+
+@pytest.mark.parametrize(
+    ("items", "separator"),
+    [
+        (hosted_items()[:1], "\n"),
+        (long_items()[:1], ""),
+        (long_items()[:1], "\n"),
+        (long_items(), "\n"),
+    ],
+    ids=["one", "one long", "one long line", "long lines"],
+)
+def test_items_with_data_in_a_part_are_not_pages(tmp_path: Path, items: list[dict[str, Any]], separator: str) -> None:
+    content = [{"type": "input_audio", "input_audio": {"data": ["aGk="], "format": "wav"}}]
+    items[0]["datasource_item"] = {"question": content}
+    for name, indent in (("lines.jsonl", None), ("document.json", 2)):
+        if indent is not None and len(items) > 1:
+            continue
+        written = "".join(json.dumps(one, indent=indent) + separator for one in items)
+        (tmp_path / name).write_text(written, encoding="utf-8")
+        cases = read(tmp_path / name, "openai-evals")
+        assert [(case.id, answer(case)) for case in cases] == [(str(n + 1), "4") for n in range(len(items))]
+
+
+def test_a_list_may_end_with_the_end_of_a_line(tmp_path: Path) -> None:
+    for number, ending in enumerate(("\n", "\r\n", " \n\n")):
+        path = tmp_path / f"{number}.json"
+        path.write_bytes((json.dumps(langfuse_traces()) + ending).encode())
+        assert [case.id for case in read(path, "langfuse")] == ["a", "b", "c"]
+
+
 def test_the_work_is_what_was_graded_not_what_the_grader_said() -> None:
     cases = {case.id: case for case in read(FILES / "openai_evals_graded.jsonl", "openai-evals")}
     case = cases["toy-mg.dev.1"]
@@ -354,10 +392,12 @@ def langfuse_csv() -> str:
         ("api.json", json.dumps({"data": langfuse_traces()[::-1]}) + "\n"),
         ("api.json", json.dumps({"meta": {"page": 1}, "data": langfuse_traces()}, indent=2)),
         ("list.json", json.dumps(langfuse_traces())),
+        ("list.json", json.dumps(langfuse_traces()[::-1])),
         ("rows.jsonl", lines(*langfuse_traces())),
+        ("rows.jsonl", lines(*langfuse_traces()[::-1])),
         ("rows.csv", langfuse_csv()),
     ],
-    ids=["one line", "large first", "indented", "list", "lines", "csv"],
+    ids=["one line", "large first", "indented", "list", "large first of a list", "lines", "large first line", "csv"],
 )
 def test_every_export_of_langfuse_says_the_same(tmp_path: Path, name: str, content: str) -> None:
     (tmp_path / name).write_text(content, encoding="utf-8")

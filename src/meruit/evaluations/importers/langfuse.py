@@ -37,12 +37,13 @@ TEXTS = ("TEXT", "CORRECTION")
 
 def is_langfuse(source: ImportSource) -> bool:
     """Recognise traces by their columns."""
-    row = source.first_row
-    found = row if "data" not in row else mapping(next(iter(items(row["data"])), None))
-    if not found and source.head.lstrip().startswith(b"{"):
-        # One trace may be longer than what is looked at.
-        return source.says("data", "id", "input") and sum(map(source.says, MARKS)) > 1
-    return "id" in found and bool({"input", "output"} & found.keys()) and len(MARKS & found.keys()) > 1
+    row, keys = source.first_row, source.first_keys
+    if "data" in row:
+        keys = mapping(next(iter(items(row["data"])), None)).keys()
+    elif "data" in keys:
+        # One trace of a page may be longer than what is looked at.
+        return source.says("id", "input") and sum(map(source.says, MARKS)) > 1
+    return "id" in keys and bool({"input", "output"} & keys) and len(MARKS & keys) > 1
 
 
 @importers.add(

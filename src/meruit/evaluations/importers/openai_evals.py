@@ -37,9 +37,9 @@ def is_openai_evals(source: ImportSource) -> bool:
     row = source.first_row
     if page := items(row.get("data")):
         row = mapping(page[0])
-    if not row and source.head.lstrip().startswith(b"{"):
-        # One page of items may be longer than what is looked at.
-        return source.says("data", ITEM)
+    if not row and source.first_keys & {"data", "object"}:
+        # One page of items, or one item, may be longer than what is looked at.
+        return source.says(ITEM)
     return (
         "eval_name" in mapping(row.get("spec")) or {"sample_id", "event_id"} <= row.keys() or row.get("object") == ITEM
     )

@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Set
+from contextlib import suppress
 from typing import Any, BinaryIO
 
 import msgspec
@@ -106,7 +107,9 @@ class _Splitter:
         """Levels that are open within an element."""
         self._in_string = self._escaped = False
         self._key: bytearray | None = None
-        self.began = False
+        self.began = self.has_list = False
+        """Whether the document has begun, and whether one of the lists was found."""
+        self.top_keys: set[str] = set()
 
     @property
     def is_whole(self) -> bool:
@@ -157,6 +160,8 @@ class _Splitter:
             if not self._in_string:
                 self._levels[-1].key = self._key[:-1].decode(errors="replace")
                 self._key = None
+                if len(self._levels) == 1:
+                    self.top_keys.add(self._levels[0].key)
         return end
 
     def _take(self, token: bytes) -> Iterator[tuple[str, bytes]]:
@@ -185,16 +190,37 @@ class _Splitter:
         if token in b"{[":
             self.began = True
             path = ".".join(level.key if level.expects_key is not None else "*" for level in self._levels)
-            wanted = path if token == b"[" and path in self._lists else None
+            # An empty path is the whole document, and not a key without a name.
+            wanted = path if token == b"[" and path in self._lists and bool(path) == bool(self._levels) else None
             if len(self._levels) >= MAX_LEVELS:
                 raise ImportDamaged(f"the document has more than {MAX_LEVELS} levels")
             self._levels.append(_Level(is_object=token == b"{", wanted=wanted))
+            self.has_list |= wanted is not None
         elif not self._levels:
             raise ImportDamaged(f"not JSON: unexpected {token.decode()!r}")
         elif token in b"}]":
             self._levels.pop()
         elif self._levels[-1].expects_key is not None:
             self._levels[-1].expects_key = token == b","
+
+
+def has_list(text: bytes, lists: Collection[str]) -> bool:
+    """Whether a document, or the beginning of one, has one of the lists at these paths."""
+    return _split_beginning(text, lists).has_list
+
+
+def top_keys(text: bytes) -> Set[str]:
+    """The keys of an object, or of the beginning of one; those of objects inside are left out."""
+    return _split_beginning(text, ()).top_keys
+
+
+def _split_beginning(text: bytes, lists: Collection[str]) -> _Splitter:
+    splitter = _Splitter(lists)
+    # What is damaged says nothing from there on.
+    with suppress(ImportDamaged):
+        for _ in splitter.feed(text):
+            pass
+    return splitter
 
 
 def split_document(file: BinaryIO, lists: Collection[str]) -> Iterator[tuple[str, bytes]]:

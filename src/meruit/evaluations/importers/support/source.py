@@ -1,7 +1,7 @@
 """A file or folder that is imported: what recognises it, and its digest."""
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 from meruit.errors import ImportDamaged, Problem, UnreadableFile
 from meruit.evaluations.datafiles import ColumnMap
-from meruit.evaluations.importers.support.json_stream import load
+from meruit.evaluations.importers.support.json_stream import load, top_keys
 from meruit.files import display_name
 
 HEAD_BYTES = 256 * 1024
@@ -54,6 +54,12 @@ class ImportSource:
         except (UnicodeDecodeError, csv.Error):
             return {}
         return dict(zip(names, cells, strict=False)) if len(names) > 1 else {}
+
+    @cached_property
+    def first_keys(self) -> Set[str]:
+        """The keys of the first object, also where it is longer than what is looked at; empty where none is."""
+        text = self.head.lstrip().removeprefix(b"[").lstrip()
+        return self.first_row.keys() or (top_keys(text) if text.startswith(b"{") else set())
 
     def says(self, *names: str) -> bool:
         """Whether the beginning of the file has all these names of JSON."""
