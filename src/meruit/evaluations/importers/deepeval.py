@@ -13,6 +13,7 @@ from meruit.evaluations.importers.support.pieces import (
     RunFacts,
     TokenClasses,
     build_case,
+    first_known,
     items,
     mapping,
     number,
@@ -58,8 +59,8 @@ def read_deepeval(source: ImportSource) -> Iterator[Piece]:
 def _to_case(test: Mapping[str, Any], position: int) -> ImportedCase:
     turns = to_messages(test.get("turns"))
     given = {
-        "prompt": test.get("input", test.get("scenario")),
-        "reference": test.get("expectedOutput", test.get("expectedOutcome")),
+        "prompt": first_known(test.get("input"), test.get("scenario")),
+        "reference": first_known(test.get("expectedOutput"), test.get("expectedOutcome")),
         "context": test.get("context"),
         "retrieval_context": test.get("retrievalContext"),
         "expected_tool_calls": [mapping(one).get("name") for one in items(test.get("expectedTools"))] or None,
@@ -80,7 +81,7 @@ def _to_case(test: Mapping[str, Any], position: int) -> ImportedCase:
     case = build_case(
         test.get("name") or position,
         given={name: value for name, value in given.items() if value is not None},
-        output=test["actualOutput"] if test.get("actualOutput") is not None else last_answer(turns),
+        output=first_known(test.get("actualOutput"), last_answer(turns)),
         tags={str(tag): "yes" for tag in items(test.get("tags"))[:30] if tag},
         metadata=mapping(test.get("metadata")),
         messages=turns,

@@ -14,6 +14,7 @@ from meruit.evaluations.importers.support.pieces import (
     TokenClasses,
     all_hold,
     build_case,
+    first_known,
     items,
     mapping,
     number,
@@ -152,7 +153,7 @@ def _item_case(item: Mapping[str, Any]) -> ImportedCase:
     failed = status == "error" or bool(problem.get("message"))
     outputs = to_messages(sample.get("output"))
     case = build_case(
-        item.get("datasource_item_id", item.get("id")),
+        first_known(item.get("datasource_item_id"), item.get("id")),
         given={**row, "prompt": prompt_of(sample.get("input"))},
         output=text_of(outputs[-1]["content"]) if outputs else None,
         tags={"model": sample.get("model")},

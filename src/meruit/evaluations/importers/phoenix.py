@@ -14,9 +14,11 @@ from meruit.evaluations.importers.support.pieces import (
     TokenClasses,
     all_hold,
     build_case,
+    first_known,
     items,
     mapping,
     number,
+    number_names,
     plain,
     verdict_word,
 )
@@ -109,7 +111,8 @@ def _span_case(row: Mapping[str, Any]) -> ImportedCase:
         row.get(SPAN),
         # A traced client writes its whole request and reply as values, and the texts as messages.
         given={"prompt": prompt_of(asked) or row.get(f"{ATTRIBUTES}input.value")},
-        output=last_answer(answered) or row.get(f"{ATTRIBUTES}output.value"),
+        # An answer may be tool calls alone, and have no text.
+        output=last_answer(answered) if answered else row.get(f"{ATTRIBUTES}output.value"),
         messages=[*asked, *answered],
         tags={"name": row.get("name"), "model": row.get(f"{ATTRIBUTES}llm.model_name")},
         tokens=TokenClasses.inclusive(
@@ -133,7 +136,8 @@ def _to_number(value: Any) -> Any:
 
 
 def _claim(notes: list[Mapping[str, Any]]) -> Claim:
-    scored = [(str(one.get("name")), one) for one in notes if not one.get("error")]
+    whole = [one for one in notes if not one.get("error")]
+    scored = [*zip(number_names([str(one.get("name")) for one in whole]), whole, strict=True)]
     checks: dict[str, bool | None] = {name: verdict_word(one.get("label")) for name, one in scored}
     known = {name: one for name, one in checks.items() if one is not None}
     numbers = [number(one.get("score")) for _, one in scored]
@@ -141,6 +145,6 @@ def _claim(notes: list[Mapping[str, Any]]) -> Claim:
         success=all_hold(known) if len(known) == len(notes) else False if False in known.values() else None,
         score=numbers[0] if not known and len(notes) == len(numbers) == 1 else None,
         checks=known,
-        scores={name: plain(one.get("score", one.get("label"))) for name, one in scored},
+        scores={name: plain(first_known(one.get("score"), one.get("label"))) for name, one in scored},
         reasons={name: str(one["explanation"])[:2_000] for name, one in scored if one.get("explanation")},
     )

@@ -16,6 +16,7 @@ from meruit.evaluations.importers.support.pieces import (
     RunFacts,
     TokenClasses,
     build_case,
+    first_known,
     items,
     mapping,
     number,
@@ -96,7 +97,7 @@ class _Places:
 
     def place(self, row: Mapping[str, Any]) -> tuple[str, Any]:
         """The test and the number of the prompt that a result is about."""
-        known = row.get("testIdx", row.get("id"))
+        known = first_known(row.get("testIdx"), row.get("id"))
         if known is not None:
             return str(known), row.get("promptIdx")
         description = row.get("description") or mapping(row.get("testCase")).get("description")

@@ -16,6 +16,7 @@ from meruit.evaluations.importers.support.pieces import (
     items,
     mapping,
     number,
+    number_names,
     plain,
 )
 from meruit.evaluations.importers.support.source import ImportSource
@@ -100,13 +101,14 @@ def _claim(found: Mapping[str, Any]) -> Claim:
         name: one.get("value") if isinstance(one.get("value"), bool) else None
         for name, one in results["assertions"].items()
     }
-    # An evaluator that raised says neither yes nor no.
-    checks |= {str(one.get("name")): None for one in broken}
+    # An evaluator that raised says neither yes nor no, and another one of its name may have said it.
+    raised = number_names([*checks, *(str(one.get("name")) for one in broken)])[len(checks) :]
+    checks |= dict.fromkeys(raised)
     several = results["assertions"] | results["scores"] | results["labels"]
     return Claim(
         success=all_hold(checks),
         checks=checks,
         scores={name: plain(one.get("value")) for kind in ("scores", "labels") for name, one in results[kind].items()},
         reasons={name: str(one["reason"])[:2_000] for name, one in several.items() if one.get("reason")}
-        | {str(one.get("name")): str(one.get("error_message"))[:2_000] for one in broken},
+        | {name: str(one.get("error_message"))[:2_000] for name, one in zip(raised, broken, strict=True)},
     )

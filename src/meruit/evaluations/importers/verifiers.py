@@ -13,6 +13,7 @@ from meruit.evaluations.importers.support.pieces import (
     RunFacts,
     TokenClasses,
     build_case,
+    first_known,
     items,
     mapping,
     number,
@@ -121,9 +122,9 @@ def _trace_case(trace: Mapping[str, Any]) -> ImportedCase:
     if problems and (trace.get("ok") is not True or not rewards):
         error = f"{problems[0].get('type', 'error')}: {problems[0].get('message', '')}"
     given = {name: value for name, value in row.items() if name not in ("idx", "id", "answer")}
-    reference = row.get("answer", row.get("reference"))
+    reference = first_known(row.get("answer"), row.get("reference"))
     case = build_case(
-        row.get("id", row.get("idx", task.get("key", trace.get("id")))),
+        first_known(row.get("id"), row.get("idx"), task.get("key"), trace.get("id")),
         given={**given, "prompt": prompt_of(row.get("prompt"))}
         | ({} if reference is None else {"reference": reference}),
         # Agents that the agent started have written after it.
@@ -163,9 +164,9 @@ def _result_case(row: Mapping[str, Any]) -> ImportedCase:
     messages = [*to_messages(row.get("prompt")), *replies]
     problem = row.get("error")
     given = {"prompt": prompt_of(row.get("prompt")), "reference": row.get("answer"), "info": row.get("info")}
-    took = next((row[name] for name in ("total_ms", "generation_ms") if name in row), None)
+    took = first_known(row.get("total_ms"), row.get("generation_ms"))
     case = build_case(
-        row.get("example_id", row.get("id")),
+        first_known(row.get("example_id"), row.get("id")),
         given={name: value for name, value in given.items() if value not in (None, "", {})},
         output=completion
         if isinstance(completion, str)

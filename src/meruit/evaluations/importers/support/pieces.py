@@ -212,6 +212,11 @@ def mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
+def first_known(*values: Any) -> Any:
+    """The first value that is not null; None where all are."""
+    return next((one for one in values if one is not None), None)
+
+
 def items(value: Any) -> Sequence[Any]:
     """A JSON list; an empty one in place of anything else."""
     return value if isinstance(value, list) else []
@@ -225,10 +230,16 @@ def all_hold(checks: Mapping[str, bool | None]) -> bool | None:
 
 
 def number_names(names: Sequence[str]) -> list[str]:
-    """The names, the second of a kind as `name #2`."""
-    seen: dict[str, int] = {}
+    """The names; the second of a kind as `name #2`, or with the next number that no other name ends in."""
+    taken, seen = {*names}, dict[str, int]()
     found = []
     for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        found.append(name if seen[name] == 1 else f"{name} #{seen[name]}")
+        number_ = seen.get(name, 0) + 1
+        chosen = name
+        if number_ > 1:
+            while (chosen := f"{name} #{number_}") in taken:
+                number_ += 1
+        seen[name] = number_
+        taken.add(chosen)
+        found.append(chosen)
     return found
