@@ -1,6 +1,6 @@
 """Exports of Langfuse: traces, observations or items of an experiment with their scores, as JSON, JSON Lines or CSV."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +15,7 @@ from meruit.evaluations.importers.support.pieces import (
     all_hold,
     build_case,
     count,
+    first_known,
     items,
     mapping,
     number,
@@ -24,6 +25,7 @@ from meruit.evaluations.importers.support.pieces import (
 )
 from meruit.evaluations.importers.support.source import ImportSource
 from meruit.evaluations.importers.support.tables import read_table
+from meruit.evaluations.importers.support.token_sums import Operation, sum_tokens
 from meruit.registry import importers
 
 LISTS = frozenset({"", "data"})
@@ -77,7 +79,7 @@ def _to_case(row: Mapping[str, Any]) -> ImportedCase:
     problem = next((one for one in (row, last if made is None else row) if one.get("level") == "ERROR"), None)
     work = dict(given) if isinstance(given, Mapping) and not asked else {"prompt": _prompt(given, asked)}
     case = build_case(
-        row.get("experimentItemId", row.get("id")),
+        first_known(row.get("experimentItemId"), row.get("id")),
         given=work if reference is None else {**work, "reference": reference},
         output=last_answer(said) if said else made,
         tags={
@@ -89,7 +91,7 @@ def _to_case(row: Mapping[str, Any]) -> ImportedCase:
         },
         metadata=mapping(row.get("metadata")),
         messages=[*asked, *said],
-        tokens=sum(map(_tokens, parts or [row]), TokenClasses()),
+        tokens=_count_tokens(parts or [row]),
         duration_ms=_duration(row),
         cost=row.get("totalCost"),
         error=None if problem is None else str(problem.get("statusMessage") or "the origin recorded an error"),
@@ -120,13 +122,33 @@ def _duration(row: Mapping[str, Any]) -> float | None:
     return seconds * 1_000
 
 
+def _count_tokens(observations: Sequence[Mapping[str, Any]]) -> TokenClasses:
+    """Tokens of all calls; an agent has those of its calls too."""
+    return sum_tokens(
+        Operation(
+            # Without ids, none is below another.
+            id=str(first_known(one.get("id"), f"#{position}")),
+            parent=str(one.get("parentObservationId") or ""),
+            tokens=_tokens(one),
+            is_call=one.get("type") == "GENERATION",
+            is_embedding=one.get("type") == "EMBEDDING",
+        )
+        for position, one in enumerate(observations)
+    )
+
+
 def _tokens(row: Mapping[str, Any]) -> TokenClasses:
     """Tokens of an observation, or of an exported row; the classes of its details do not overlap."""
     details = mapping(row.get("usageDetails") or row.get("usage"))
     if not details:
         return TokenClasses.exclusive(given=row.get("inputTokens"), made=row.get("outputTokens"))
+    if details.get("unit") not in (None, "TOKENS"):
+        return TokenClasses()
     given = read = written = made = 0
     for name, value in details.items():
+        # Exports of older releases have the costs beside the tokens.
+        if name.endswith("Cost"):
+            continue
         if "cache" in name:
             stored = "creation" in name or "write" in name
             read, written = (read, written + count(value)) if stored else (read + count(value), written)
@@ -147,16 +169,16 @@ def _claim(row: Mapping[str, Any]) -> Claim:
     for name, score in zip(names, several, strict=True):
         kind, value = score.get("dataType"), score.get("value")
         if kind in TEXTS:
-            scores[name] = plain(score.get("stringValue", value))
+            scores[name] = plain(first_known(score.get("stringValue"), value))
         elif kind == "BOOLEAN" or isinstance(value, bool):
             # A score without a value is not a failure.
             found = value if isinstance(value, bool) else number(value)
             checks[name] = None if found is None else found > 0
         elif kind == "CATEGORICAL":
-            word = verdict_word(score.get("stringValue", value))
+            word = verdict_word(first_known(score.get("stringValue"), value))
             if word is not None:
                 checks[name] = word
-            scores[name] = plain(score.get("stringValue", value))
+            scores[name] = plain(first_known(score.get("stringValue"), value))
         else:
             scores[name] = number(value)
         if score.get("comment"):
