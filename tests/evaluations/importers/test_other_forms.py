@@ -11,7 +11,7 @@ import pytest
 
 from meruit.evaluations.evaluation import Case
 from meruit.evaluations.importers.openai_evals import ITEM
-from meruit.evaluations.importers.support.pieces import ImportedCase, ImportNote
+from meruit.evaluations.importers.support.pieces import ImportedCase, ImportNote, number_names
 from meruit.evaluations.importers.support.source import ImportSource
 from meruit.evaluations.imports import recognise, survey, with_claim
 from meruit.registry import importers
@@ -492,3 +492,130 @@ def test_foreign_types_and_depths_never_end_an_import(tmp_path: Path) -> None:
     (tmp_path / "scores.jsonl").write_text(lines(scored), encoding="utf-8")
     (case,) = read(tmp_path / "scores.jsonl", "langfuse")
     assert case.metadata["origin"]["checks"] == {"?": True}
+
+
+@pytest.mark.parametrize(
+    ("names", "numbered"),
+    [
+        (["a", "a", "a"], ["a", "a #2", "a #3"]),
+        (["a", "a", "a #2"], ["a", "a #3", "a #2"]),
+        (["a #2", "a", "a", "a #2"], ["a #2", "a", "a #3", "a #2 #2"]),
+    ],
+)
+def test_checks_of_one_name_get_names_of_their_own(names: list[str], numbered: list[str]) -> None:
+    assert number_names(names) == numbered
+
+
+def test_a_failure_of_phoenix_stays_beside_a_pass_of_its_name(tmp_path: Path) -> None:
+    notes = [{"name": "c", "label": label, "score": 1} for label in ("incorrect", "correct")]
+    run = {"example_id": "a", "repetition_number": 1, "input": "?", "output": "4", "annotations": notes}
+    (tmp_path / "runs.json").write_text(json.dumps([run]), encoding="utf-8")
+    (case,) = read(tmp_path / "runs.json", "phoenix")
+    assert (case.claimed, case.metadata["origin"]["checks"]) == ("fail", {"c": False, "c #2": True})
+
+
+def test_a_failure_of_pydantic_evals_stays_beside_an_evaluator_that_raised(tmp_path: Path) -> None:
+    found = {"name": "a", "inputs": "?", "output": "4", "task_duration": 1}
+    found |= {"assertions": {"Right": {"value": False}}, "evaluator_failures": [{"name": "Right"}, {"name": "Right"}]}
+    (tmp_path / "report.json").write_text(json.dumps({"cases": [found]}), encoding="utf-8")
+    (case,) = read(tmp_path / "report.json", "pydantic-evals")
+    assert case.claimed == "fail"
+    assert case.metadata["origin"]["checks"] == {"Right": False, "Right #2": None, "Right #3": None}
+
+
+def test_an_answer_of_tool_calls_alone_is_not_the_reply_of_the_provider(tmp_path: Path) -> None:
+    call = {"message.tool_calls.0.tool_call.function.name": "add", "message.role": "assistant"}
+    attributes = {f"llm.output_messages.0.{name}": value for name, value in call.items()}
+    context = {"span_id": "s", "trace_id": "t"}
+    span = {"context": context, "attributes": {**attributes, "output.value": '{"id": "r"}'}}
+    (tmp_path / "spans.json").write_text(json.dumps([span]), encoding="utf-8")
+    (case,) = read(tmp_path / "spans.json", "phoenix")
+    assert case.output == {}
+    assert case.metadata["messages"][0]["tool_calls"][0]["function"]["name"] == "add"
+
+
+def test_observations_around_others_repeat_their_tokens(tmp_path: Path) -> None:
+    def observation(name: str, given: int, made: int, parent: str | None = None, **more: Any) -> dict[str, Any]:
+        return {"id": name, "parentObservationId": parent, "usageDetails": {"input": given, "output": made}} | more
+
+    traces = {
+        "a": [observation("1", 100, 50, type="AGENT"), observation("2", 100, 50, "1", type="GENERATION")],
+        "b": [
+            observation("1", 0, 0, type="SPAN"),
+            observation("2", 100, 50, "1", type="GENERATION"),
+            observation("3", 8, 0, "2", type="GENERATION"),
+            observation("4", 4, 0, "2", type="EMBEDDING"),
+        ],
+        # Of an export without ids.
+        "c": [{"usageDetails": {"input": 10}}, {"usageDetails": {"input": 20}}],
+    }
+    common = {"projectId": "p", "sessionId": "s", "input": "?", "output": "4"}
+    path = tmp_path / "traces.jsonl"
+    path.write_text(lines(*({"id": name, **common, "observations": one} for name, one in traces.items())))
+    used = {case.id: case.metadata["usage"] for case in read(path, "langfuse")}
+    assert {name: (one["input_tokens"], one["output_tokens"]) for name, one in used.items()} == {
+        "a": (100, 50),
+        "b": (112, 50),
+        "c": (30, 0),
+    }
+
+
+def test_costs_and_other_units_of_langfuse_are_not_tokens(tmp_path: Path) -> None:
+    costs = {"inputCost": 5, "outputCost": 7, "totalCost": 12}
+    rows = [
+        {"id": unit, "traceId": "t", "projectId": "p", "input": "?", "output": "4", "experimentItemId": None}
+        | {"usage": {"input": 10, "output": 2, "total": 12, "unit": unit, **costs}}
+        for unit in ("TOKENS", "CHARACTERS")
+    ]
+    (tmp_path / "observations.jsonl").write_text(lines(*rows), encoding="utf-8")
+    used = {case.id: case.metadata.get("usage", {}) for case in read(tmp_path / "observations.jsonl", "langfuse")}
+    assert (used["TOKENS"]["input_tokens"], used["TOKENS"]["output_tokens"]) == (10, 2)
+    assert used["CHARACTERS"] == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "case_id"),
+    [
+        ("openai-evals", {"object": ITEM, "id": "i", "datasource_item_id": None, "status": "pass"}, "i"),
+        ("verifiers", {"prompt": "?", "completion": "4", "reward": 1, "example_id": None, "id": "i"}, "i"),
+        ("verifiers", {"nodes": [], "rewards": {}, "task": {"data": {"id": None, "idx": 3}}}, "3"),
+        ("harbor", {**TRAJECTORY, "session_id": None, "trajectory_id": "i"}, "i"),
+    ],
+)
+def test_an_id_that_is_null_gives_way_to_the_next(tmp_path: Path, name: str, row: dict[str, Any], case_id: str) -> None:
+    (tmp_path / "rows.jsonl").write_text(lines(row), encoding="utf-8")
+    assert [case.id for case in read(tmp_path / "rows.jsonl", name)] == [case_id]
+
+
+def trial(folder: Path, **result: Any) -> Case:
+    """The case of a trial with this result."""
+    (folder / "result.json").write_text(json.dumps({"task_name": "t", "trial_name": "t__1", **result}))
+    (case,) = read(folder, "harbor")
+    return case
+
+
+REWARDED: dict[str, Any] = {"verifier_result": {"rewards": {"reward": 1.0}}}
+
+
+def test_a_trial_that_repeats_its_steps_counts_once(tmp_path: Path) -> None:
+    used = {
+        "agent_result": {"n_input_tokens": 10, "n_output_tokens": 2, "cost_usd": 0.5},
+        "agent_execution": {"started_at": "2026-11-16T02:00:00Z", "finished_at": "2026-11-16T02:00:01Z"},
+    }
+    for own, steps, times in ((used, [used, used], 2), (used, [], 1), (used, [{}], 1), ({}, [used], 1)):
+        case = trial(tmp_path, **own, **REWARDED, step_results=[{**REWARDED, **one} for one in steps])
+        assert case.metadata["usage"]["input_tokens"] == 10 * times
+        assert (case.cost_micros, case.metadata["duration_ms"]) == (500_000 * times, 1_000 * times)
+
+
+def test_a_trial_that_died_in_a_step_stays_open(tmp_path: Path) -> None:
+    died = {"exception_info": {"exception_type": "Died", "exception_message": "x"}}
+    for steps, claim in (([{}], None), ([REWARDED, {}], None), ([REWARDED], "pass"), ([], "pass")):
+        case = trial(tmp_path, **died, **REWARDED, step_results=steps)
+        assert (case.claimed, case.error is not None) == (claim, claim is None)
+    assert trial(tmp_path, **REWARDED, step_results=[{}]).claimed == "pass"
+
+
+def test_a_step_with_a_long_name_has_no_trajectory(tmp_path: Path) -> None:
+    for name in ("x" * 300, "a\0b"):
+        assert trial(tmp_path, **REWARDED, step_results=[{**REWARDED, "step_name": name}]).claimed == "pass"

@@ -14,6 +14,7 @@ from meruit.evaluations.importers.support.pieces import (
     RunFacts,
     TokenClasses,
     build_case,
+    first_known,
     items,
     mapping,
     number,
@@ -102,8 +103,7 @@ def _to_case(result: Mapping[str, Any], trajectories: Sequence[Mapping[str, Any]
     rewards = {str(name): number(one) for name, one in mapping(_rewards(result)).items()}
     problem = _problem_of(result, steps)
     messages = [message for one in trajectories for message in _messages(one)]
-    # A trial in steps counts in its steps only.
-    used = [found for one in (result, *steps) if (found := mapping(one.get("agent_result")))]
+    used = _parts(result, steps, "agent_result")
     counted = sum((_used_tokens(one) for one in used), TokenClasses())
     costs = [cost for one in used if (cost := number(one.get("cost_usd"))) is not None]
     case = build_case(
@@ -127,15 +127,21 @@ def _to_case(result: Mapping[str, Any], trajectories: Sequence[Mapping[str, Any]
     return ImportedCase(case, Claim(score=overall, scores=rewards))
 
 
+def _parts(result: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], name: str) -> list[Mapping[str, Any]]:
+    """A part of each step, or of the trial where no step has it: a trial may repeat what its steps say."""
+    found = [part for one in steps if (part := mapping(one.get(name)))]
+    return found or [mapping(result.get(name))]
+
+
 def _problem_of(result: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """The exception that left a trial or one of its steps without a reward; empty where none did.
 
-    An agent that ran out of time is verified all the same: its reward stands. A mean of rewards says nothing of a step
-    that crashed, so such a trial is not judged.
+    An agent that ran out of time is verified all the same, and its reward counts. A mean of rewards says nothing of a
+    step that crashed, so such a trial is not judged. The exception of a step may be recorded for the trial only.
     """
-    return next(
-        (found for one in (*steps, result) if not _rewards(one) and (found := mapping(one.get("exception_info")))), {}
-    )
+    unrewarded = [one for one in (*steps, result) if not _rewards(one)]
+    found = (mapping(one.get("exception_info")) for one in (*unrewarded, *([result] if unrewarded else [])))
+    return next(filter(None, found), {})
 
 
 def _used_tokens(used: Mapping[str, Any]) -> TokenClasses:
@@ -154,7 +160,7 @@ def _alone(trajectory: Mapping[str, Any], name: str) -> ImportedCase:
         raise ImportDamaged("the trajectory has no steps")
     agent = mapping(trajectory.get("agent"))
     case = build_case(
-        trajectory.get("session_id", trajectory.get("trajectory_id", name)),
+        first_known(trajectory.get("session_id"), trajectory.get("trajectory_id"), name),
         given={"prompt": next((one["content"] for one in messages if one["role"] == "user"), "")},
         output=last_answer(messages),
         tags={"agent": agent.get("name"), "model": agent.get("model_name")},
@@ -197,7 +203,7 @@ def _trajectory_tokens(trajectory: Mapping[str, Any]) -> TokenClasses:
 
 def _duration_of(result: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> float | None:
     """How long the agent ran, all steps together."""
-    took = [_duration_ms(mapping(one.get("agent_execution"))) for one in (result, *steps)]
+    took = map(_duration_ms, _parts(result, steps, "agent_execution"))
     known = [one for one in took if one is not None]
     return sum(known) if known else None
 

@@ -90,7 +90,11 @@ class ImportSource:
     def has(self, name: str) -> bool:
         """Whether the folder has this file; a link that leads out of it is passed over."""
         file = self.path / name
-        return self.is_folder and file.is_file() and file.resolve().is_relative_to(self.path.resolve())
+        try:
+            return self.is_folder and file.is_file() and file.resolve().is_relative_to(self.path.resolve())
+        except (OSError, ValueError):
+            # A name that no file can have, such as one that is too long.
+            return False
 
     def files(self, pattern: str) -> list[str]:
         """Files of the folder by pattern, in order; links that lead out of it are passed over."""
