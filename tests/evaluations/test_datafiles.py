@@ -91,6 +91,19 @@ def test_a_time_fills_what_its_metric_reads(tmp_path: Path, named: str) -> None:
         ColumnMap.parse("metadata.latency_ms=a,metadata.duration_ms=b")
 
 
+@pytest.mark.parametrize(
+    ("named", "other"),
+    [("duration_ms", "latency_ms"), ("ttfb_ms", "time_to_first_byte"), ("processing_ms", "processing_time")],
+)
+def test_the_second_name_of_a_time_keeps_its_own(tmp_path: Path, named: str, other: str) -> None:
+    for columns in ((named, other), (other, named)):
+        written_ = {named: "812.50", other: "7"}
+        text = f"id,{','.join(columns)}\na,{','.join(written_[one] for one in columns)}\n"
+        assert read(written(tmp_path, "a.csv", text), ColumnMap()) == [
+            Case("a", {}, metadata={named: 812.5, other: 7}),
+        ]
+
+
 def test_a_mapping_knows_the_usual_names_of_columns() -> None:
     columns = ColumnMap.parse("case_id=q,expected=gold,completion=said")
     assert columns.apply({"q": "a", "gold": "4", "said": "5"}, "1") == Case("a", {"reference": "4"}, {"text": "5"})
@@ -116,6 +129,29 @@ def test_facts_in_a_table_without_types_are_read_as_json(tmp_path: Path) -> None
     assert odd.metadata == {"duration_ms": "fast", "run_id": None, "messages": "{", "model": '"q"', "note": "NaN"}
     (known,) = read(written(tmp_path, "b.csv", "id,output,latency_ms\n1,2,300\n"), ColumnMap())
     assert known == Case("1", {}, {"text": "2"}, {"duration_ms": 300})
+
+
+@pytest.mark.parametrize(
+    ("name", "cell", "found"),
+    [
+        *((name, "1001", "1001") for name in ("id", "run_id", "run.id")),
+        *((name, "true", True) for name in ("valid", "paid", "grid")),
+        *(("version", text, text) for text in ("1.10", "12e5", "1E3", "-0", "1e5000", "1" * 5_000)),
+        *(("version", text, number) for text, number in (("1.1", 1.1), ("7", 7), (" -2 ", -2), ("1e+22", 1e22))),
+        *(("duration_ms", text, number) for text, number in (("81.50", 81.5), ("1e3", 1_000.0))),
+        *(("note", text, value) for text, value in (("[1.10]", [1.1]), ("false", False), ('{"a": 1}', {"a": 1}))),
+    ],
+)
+def test_a_number_in_a_cell_is_one_if_it_is_written_the_same(
+    tmp_path: Path, name: str, cell: str, found: str | float | list[float] | dict[str, int]
+) -> None:
+    quoted = '"' + cell.replace('"', '""') + '"'
+    path = written(tmp_path, "a.csv", f"id,output,x\na,b,{quoted}\n")
+    (case,) = read(path, ColumnMap.parse(f"id=id,output=output,metadata.{name}=x"))
+    value: Any = case.metadata
+    for key in name.split("."):
+        value = value[key]
+    assert (value, type(value)) == (found, type(found))
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,8 @@ KNOWN_COLUMNS = {
     **dict.fromkeys(("ttfb_ms", "time_to_first_byte"), "metadata.ttfb_ms"),
     **dict.fromkeys(("processing_ms", "processing_time"), "metadata.processing_ms"),
 }
+TIMES = frozenset(target for target in KNOWN_COLUMNS.values() if target.startswith("metadata."))
+"""What metrics of latency read: numbers."""
 # A mapping may name a part as a column is often named, and a time by the metric that reads it.
 OTHER_TARGETS = {
     **KNOWN_COLUMNS,
@@ -136,6 +138,9 @@ def _layout(columns: tuple[str, ...]) -> _Layout:
     found: dict[str, str] = {}
     for column in columns:
         target = KNOWN_COLUMNS.get(column)
+        if target in TIMES and column != (own := target.removeprefix("metadata.")) and own in columns:
+            # A file may have both names, and for two times.
+            target = f"metadata.{column}"
         if target is None:
             continue
         if target in found:
@@ -154,14 +159,20 @@ def _layout(columns: tuple[str, ...]) -> _Layout:
 
 
 def _from_cell(target: str, cell: Any) -> Any:
-    """A fact about the run from a cell that is a text: a number, true, false, a list or an object of JSON is that."""
-    if not target.startswith("metadata.") or target.endswith("id") or not isinstance(cell, str):
+    """A fact about the run from a cell that is a text: a number, true, false, a list or an object of JSON is that.
+
+    A version as 1.10 or a hash as 12e5 is not a number: it would be written in another way.
+    """
+    if not target.startswith("metadata.") or target.endswith((".id", "_id")) or not isinstance(cell, str):
         return cell
     try:
         found = load(cell)
     except (ValueError, RecursionError):
         return cell
-    return cell if isinstance(found, str) else found
+    is_number = isinstance(found, int | float) and not isinstance(found, bool)
+    if isinstance(found, str) or (is_number and target not in TIMES and str(found) != cell.strip()):
+        return cell
+    return found
 
 
 def _case_by_names(row: Row, default_id: str, *, has_types: bool = True) -> Case:
