@@ -146,6 +146,18 @@ def test_this_process_judges_until_ray_is_up(
 
 
 @pytest.mark.usefixtures("at_once")
+def test_a_run_that_is_judged_whole_does_not_wait_for_ray(
+    evaluator: Evaluator, reader: Evaluations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, criteria = write(tmp_path, some(3_000)), evaluator.compile(CRITERIA)
+    # Ray would refuse after the last share.
+    start_slowly(monkeypatch, Starting(2, MeruitError("Ray did not start")))
+    started = evaluator.start("later", criteria)
+    done = RayRun(VerificationEngine, "default").run(evaluator, started, criteria, file, ColumnMap())
+    assert (done.status, done.cases) == ("finished", 3_000)
+
+
+@pytest.mark.usefixtures("at_once")
 def test_what_was_judged_before_ray_failed_is_kept(
     evaluator: Evaluator, reader: Evaluations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ import pickle
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -62,11 +62,13 @@ class RayRun:
         recorder = _InOrder(state)
         shares = recorder.find_unrecorded(shared)
         with state.count_recorded_at_fault(), ray_session(self._workers) as starting:
-            # Until Ray is up, this process judges.
-            while not starting.done() and (share := next(shares, None)):
-                recorder.record(judge_share(shared, share))
-            starting.result()
-            self._judge_elsewhere(recorder, shared, shares)
+            for share in shares:
+                if starting.done():
+                    starting.result()
+                    self._judge_elsewhere(recorder, shared, chain((share,), shares))
+                else:
+                    # Until Ray is up, this process judges, and maybe all of them.
+                    recorder.record(judge_share(shared, share))
         state.report_progress(last=True)
         return state.finish()
 
