@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import islice, zip_longest
+from itertools import islice
+from typing import Any
 
 import msgspec
 
@@ -108,11 +109,16 @@ def check_same_reading(
     if recorded is None or recorded.input is None:
         return
     one, read_again = recorded.summary, islice(cases, MAX_CASES + MAX_CONCURRENCY)
-    case = next((case for case in read_again if case.id == one.case_id), None)
-    # A target makes the output, and adds to the metadata.
-    theirs = (recorded.input,) if has_target else (recorded.input, recorded.output or {}, recorded.metadata or {})
-    ours = () if case is None else (case.input, case.output or {}, case.metadata)
-    if any(payload_digest(a) != payload_digest(b) for a, b in zip_longest(theirs, ours[: len(theirs)])):
+    # With a target, the tries of a case are those of --repeat.
+    fits = (case for case in read_again if case.id == one.case_id and (has_target or case.repeat == one.repeat))
+    case = next(fits, None)
+    theirs: list[Any] = [recorded.input, one.group, one.tags, one.claimed]
+    ours: list[Any] = [] if case is None else [case.input, case.group, case.tags, case.claimed]
+    if case is not None and not has_target:
+        # A target makes the output and the cost, and adds to the metadata.
+        theirs += [recorded.output or {}, recorded.metadata or {}, one.cost_micros]
+        ours += [case.output or {}, case.metadata, case.cost_micros]
+    if case is None or any(payload_digest(a) != payload_digest(b) for a, b in zip(theirs, ours, strict=True)):
         raise EvaluationConflict(
             f"the evaluation {evaluation.name!r} was begun with other columns (--map), and {evaluation.cases:,} cases "
             "are recorded; choose another name, or continue with the same columns"

@@ -254,6 +254,19 @@ def test_a_run_does_not_go_on_with_other_columns(run: Run, files: None, write: W
         assert json.loads(other.stderr)["error"]["code"] == "evaluation_conflict"
 
 
+@pytest.mark.parametrize("added", ["group=g", "tags.topic=t", "claimed=p", "cost=usd", "repeat=n"])
+def test_a_run_does_not_go_on_with_more_columns(run: Run, files: None, write: Write, added: str) -> None:
+    facts = {"g": "one", "t": "maths", "p": "pass", "usd": 0.5, "n": 1}
+    rows = [{"q": f"q{number}", "a": "yes", **facts} for number in range(1_600)]
+    write("two.jsonl", "\n".join([*map(json.dumps, rows), "{"]))
+    first = ("eval", "run", "criteria.json", "two.jsonl", "--name", "x", "--json", "--map")
+    codes = [
+        json.loads(run(*first, columns).stderr.splitlines()[-1])["error"]["code"]
+        for columns in ("id=q,output=a", f"id=q,output=a,{added}", "id=q,output=a")
+    ]
+    assert codes == ["bad_document", "evaluation_conflict", "bad_document"]
+
+
 def test_lists_are_printed_for_people(run: Run, files: None) -> None:
     assert run("eval", "list", "--data", "nowhere").returncode == 2
     evaluated(run, "a")
