@@ -19,7 +19,7 @@ from meruit.gate.gate import Gate
 from meruit.gate.verdict import Rejected
 from meruit.judges.store import CalibratedJudge, RecordCalibration, StoredVotes
 from meruit.judges.vote_records import CallCost, JudgeCall
-from meruit.model.usage import Tokens, UsageStatus
+from meruit.model.usage import Tokens, UsageCode, UsageStatus
 from meruit.model.vote import Vote, VoteStatus
 from meruit.outcomes.service import Registrar, Submission
 from meruit.review.service import ReviewRequest, Reviews
@@ -224,6 +224,16 @@ def test_a_changed_progress_is_named(observed: Store, changed: dict[str, Any]) -
     assert places(observed, progress_changed(observed, **changed)) == {("row", "usage_runs")}
     # What is not kept is read again from the observations.
     assert places(observed, update(tables.usage_runs).values(progress=None)) == set()
+
+
+def test_a_run_goes_on_soundly_after_a_conflict(store: Store) -> None:
+    place = Place(store, TENANT)
+    place.write(place.record())
+    several = [attempt(10 + 70 * number) for number in range(FOLD_FROM - 1)]
+    place.looked(*several, attempt(1200, Tokens(1, 1), name=several[0].id))
+    assert place.looked(attempt(1270)).verdict.code is UsageCode.CONFLICTING_EVIDENCE
+    assert place.row().progress is not None
+    assert check_store(store).problems == []
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,9 @@ class ObservationFold:
 
     def add(self, evidence: Observation | Acknowledgement) -> None:
         """Take the next observation or acknowledgement; the caller keeps to the order of `evidence_key`."""
+        if self._conflict is not None:
+            # Nothing that follows changes the verdict, nor the state that all observations lead to.
+            return
         if isinstance(evidence, Acknowledgement):
             if self._successes is not None:
                 self._successes.add(evidence)
