@@ -112,15 +112,41 @@ def test_waiting_work_is_cancelled_at_the_end() -> None:
         done[2].result(PATIENCE_S)
 
 
+def test_queued_work_is_cancelled_at_the_end_on_demand() -> None:
+    threads = FairThreads(THREADS, OF_ONE, "fair")
+    busy = [submit(threads, name, OF_ONE) for name in ("a", "b")]
+    assert all(gate.begun.wait(PATIENCE_S) for gates, _ in busy for gate in gates)
+    _, queued = submit(threads, "c", OF_ONE + 1)
+    threads.shutdown(wait=False, cancel_futures=True)
+    for gates, done in busy:
+        for gate, one in zip(gates, done, strict=True):
+            gate.may_end.set()
+            assert one.result(PATIENCE_S) == "done"
+    for one in queued:
+        with pytest.raises(CancelledError):
+            one.result(PATIENCE_S)
+
+
+def test_threads_that_have_ended_take_no_work_to_wait() -> None:
+    threads = FairThreads(THREADS, OF_ONE, "fair")
+    mine, _ = submit(threads, "noisy", OF_ONE)
+    threads.shutdown(wait=False)
+    with pytest.raises(RuntimeError):
+        submit(threads, "noisy", 1)
+    for gate in mine:
+        gate.may_end.set()
+
+
 def test_work_that_waits_while_the_threads_end_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     threads = FairThreads(THREADS, OF_ONE, "fair")
-    mine, done = submit(threads, "noisy", 3)
+    mine, done = submit(threads, "noisy", 5)
     assert mine[1].begun.wait(PATIENCE_S)
     # Between the two steps of the end, one work ends and the next would begin.
     monkeypatch.setattr(threads, "_shutdown", True)
     mine[0].may_end.set()
-    with pytest.raises(CancelledError):
-        done[2].result(PATIENCE_S)
+    for one in done[2:]:
+        with pytest.raises(CancelledError):
+            one.result(PATIENCE_S)
     mine[1].may_end.set()
     threads.shutdown()
 

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 CALLER: ContextVar[str] = ContextVar("caller", default="")
 """For whom the running task works; empty for the service itself, which has no limit."""
 
+_ENDED = "the threads have ended, and take no more work"
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -30,6 +32,11 @@ class _Work(NamedTuple):
         else:
             self.future.set_result(result)
 
+    def follow(self, queued: Future[None]) -> None:
+        """Cancel the work, if its place in the queue of the threads was."""
+        if queued.cancelled():
+            self.future.cancel()
+
 
 class FairThreads(ThreadPoolExecutor):
     """A pool of threads of which one caller never has all. Its work waits for its own work, not for that of others."""
@@ -41,6 +48,7 @@ class FairThreads(ThreadPoolExecutor):
         self._lock = Lock()
         self._running = Counter[str]()
         self._waiting: dict[str, deque[_Work]] = {}
+        self._has_ended = False
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Run a function for the caller of the running task as soon as the caller has a free thread."""
@@ -50,20 +58,27 @@ class FairThreads(ThreadPoolExecutor):
         work = _Work(Future(), partial(fn, *args, **kwargs))
         with self._lock:
             if self._running[caller] >= self._most:
+                if self._has_ended:
+                    raise RuntimeError(_ENDED)
                 self._waiting.setdefault(caller, deque()).append(work)
                 return work.future
             self._running[caller] += 1
-        super().submit(self._run, caller, work)
+        self._queue(caller, work)
         return work.future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002 - as its base
         """End the threads; work that waits for its caller is cancelled."""
         with self._lock:
+            self._has_ended = True
             left = [work for several in self._waiting.values() for work in several]
             self._waiting.clear()
         for work in left:
             work.future.cancel()
         super().shutdown(wait, cancel_futures=cancel_futures)
+
+    def _queue(self, caller: str, work: _Work) -> None:
+        """Have the next free thread run the work."""
+        super().submit(self._run, caller, work).add_done_callback(work.follow)
 
     def _run(self, caller: str, work: _Work) -> None:
         try:
@@ -84,7 +99,10 @@ class FairThreads(ThreadPoolExecutor):
             if not waiting:
                 del self._waiting[caller]
         try:
-            super().submit(self._run, caller, work)
+            self._queue(caller, work)
         except RuntimeError:
-            # The threads are ending.
-            work.future.cancel()
+            # The threads are ending, and nothing else would begin what waits behind this work.
+            with self._lock:
+                left = [work, *self._waiting.pop(caller, ())]
+            for one in left:
+                one.future.cancel()
