@@ -110,6 +110,26 @@ def test_a_read_that_was_overtaken_is_not_remembered(
     asyncio.run(use())
 
 
+def test_a_session_that_ended_while_it_was_read_is_not_remembered(
+    authenticator: Authenticator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[Caller | None] = [OWNER]
+    read = Held(lambda: found[0])
+    monkeypatch.setattr(authenticator, "_find_by_session", read)
+    monkeypatch.setattr(authenticator, "_has_keys", lambda: True)
+
+    async def use() -> None:
+        before = asyncio.create_task(authenticator.identify_browser(KEYLESS, "token"))
+        assert await asyncio.to_thread(read.has_begun.wait, 60)
+        found[0] = None
+        authenticator.clear_cache()
+        read.may_end.set()
+        assert await before == OWNER
+        assert await authenticator.identify_browser(KEYLESS, "token") is None
+
+    asyncio.run(use())
+
+
 def test_keys_stay_needed_after_an_answer_that_was_overtaken(
     authenticator: Authenticator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

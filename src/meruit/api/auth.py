@@ -6,7 +6,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Any, Protocol
 
-from meruit.api.db_threads import SharedReads, run_in_reader_thread
+from meruit.api.db_threads import SharedReads
 from meruit.api.rate_limit import Throttle
 from meruit.api.server import is_loopback
 from meruit.errors import ApiProblem
@@ -141,10 +141,11 @@ class Authenticator:
         known = self._known.get(name)
         if known is not None and known[1] > now:
             return known[0]
-        found = await run_in_reader_thread(self._find_by_session, token)
+        reads = self._reads
+        found = await reads.ask(name, self._find_by_session, token)
         if found is None:
             self._known.remove(name)
-        else:
+        elif reads is self._reads:
             self._known.put(name, (found, now + KEY_CACHE_S))
         return found
 
