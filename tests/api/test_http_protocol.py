@@ -5,6 +5,7 @@ import inspect
 import re
 import tomllib
 from asyncio import selector_events
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,13 @@ class Wire(asyncio.Transport):
         pass
 
 
+@pytest.fixture(autouse=True)
+def _counted_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections of another test, or of a service that tests share, do not count."""
+    monkeypatch.setattr(LimitedHttpProtocol, "open_by_address", Counter())
+    monkeypatch.setattr(LimitedHttpProtocol, "in_bodies", set())
+
+
 def wired(app: Any, address: str = "192.0.2.1") -> Any:
     """A connection, as the loop makes it."""
     config = uvicorn.Config(app, log_config=None, lifespan="off", interface="asgi3")
@@ -217,8 +225,7 @@ def test_the_connections_of_one_address_are_limited(monkeypatch: pytest.MonkeyPa
             one.connection_lost(None)
 
     asyncio.run(use())
-    # A service of another test counts its connections too.
-    assert not [address for address in LimitedHttpProtocol.open_by_address if address.startswith(("192.0.2.", "2001:"))]
+    assert LimitedHttpProtocol.open_by_address == {}
 
 
 class Recording(Wire):
@@ -348,3 +355,31 @@ def test_many_connections_read_less_at_once() -> None:
 
     least, most = http_limits.MIN_READ_BYTES, http_limits.READ_BYTES
     assert asyncio.run(use()) == [most, most // 4, least]
+
+
+def test_a_body_shares_reading_with_other_bodies_only() -> None:
+    async def use() -> list[int]:
+        one, other = (wired(silent) for _ in range(2))
+        read = list[int]()
+        for made in (one, other):
+            made.transport.max_size = 0
+            made.connections.update(object() for _ in range(10_000))
+
+        def receive(made: Any, data: bytes) -> None:
+            made.data_received(data)
+            read.append(made.transport.max_size)
+
+        for data in (b"POST / HTTP/1.1\r\n", b"Content-Length: 4\r\n\r\n", b"a"):
+            receive(one, data)
+        receive(other, b"POST / HTTP/1.1\r\nContent-Length: 4\r\n\r\n")
+        receive(one, b"b")
+        other.connection_lost(None)
+        receive(one, b"c")
+        receive(one, b"d")
+        await asyncio.gather(*one.tasks, *other.tasks)
+        one.connection_lost(None)
+        return read
+
+    least, most = http_limits.MIN_READ_BYTES, http_limits.READ_BYTES
+    assert asyncio.run(use()) == [least, most, most, most // 2, most // 2, most, least]
+    assert LimitedHttpProtocol.in_bodies == set()

@@ -18,6 +18,7 @@ MAX_CONNECTIONS_PER_ADDRESS = 512
 MAX_PIPELINED = 32
 """Most requests of one connection that wait for the replies to earlier ones; a client that sends more is cut off."""
 READ_BYTES = 128 * 1024
-"""What the connections together may read in one round of the event loop: parsing small parts takes long."""
+"""What the connections together may read in one round of the event loop: parsing small parts takes long. Those in a
+body share it; each of the others, which are many, has its part as if all of them began a request at once."""
 MIN_READ_BYTES = 1024
 """What each of many connections may read at once."""

@@ -44,6 +44,8 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     """Where the connection comes from, while it counts."""
     open_by_address: ClassVar[Counter[str]] = Counter()
     """Open connections by address; of one event loop."""
+    in_bodies: ClassVar[set["LimitedHttpProtocol"]] = set()
+    """Connections whose body is being read; of one event loop."""
     proxies: ClassVar[frozenset[str]] = frozenset()
     """Addresses behind which many clients are, and which count for nothing."""
     timer: asyncio.TimerHandle | None = None
@@ -59,8 +61,9 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self.wait_for_more()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timer."""
+        """Stop the timer, and share with the others no more."""
         self.stop_waiting()
+        self.in_bodies.discard(self)
         if self.address is not None:
             self.open_by_address[self.address] -= 1
             if not self.open_by_address[self.address]:
@@ -73,8 +76,8 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         # Even an empty line, which does not start a request, ends uvicorn's wait for the next one.
         self.is_complete = False
         self.unparsed_bytes += len(data)
-        self.share_reading()
         super().data_received(data)
+        self.share_reading()
         if self.is_complete or self.transport.is_closing():
             return
         if self.unparsed_bytes > http_limits.MAX_HEAD_BYTES:
@@ -135,10 +138,18 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         return True
 
     def share_reading(self) -> None:
-        """Read less at once while there are many connections, so that a round of the loop stays short."""
+        """Read less at once while there are many connections, so that a round of the loop stays short.
+
+        A body is shared with other bodies only: of connections that wait for a request, few begin one at a time.
+        """
+        if self.in_body:
+            self.in_bodies.add(self)
+        else:
+            self.in_bodies.discard(self)
         # The loop of asyncio has this attribute; that of uvloop reads little at once anyway.
         if hasattr(self.transport, "max_size"):
-            share = http_limits.READ_BYTES // max(1, len(self.connections))
+            others = self.in_bodies if self.in_body else self.connections
+            share = http_limits.READ_BYTES // max(1, len(others))
             self.transport.max_size = max(http_limits.MIN_READ_BYTES, share)
 
     def refuse(self) -> None:
