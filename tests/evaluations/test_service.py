@@ -7,6 +7,7 @@ import pytest
 from sqlalchemy import bindparam, func, select, update
 from tests.evaluations.conftest import CRITERIA, TENANT
 
+from meruit.audit.check import check_store
 from meruit.errors import (
     AuthorError,
     DocumentError,
@@ -25,6 +26,8 @@ from meruit.evaluations.reader import CaseFilter, EvaluationFilter, Evaluations
 from meruit.evaluations.run import EvaluationProgress, run_cases
 from meruit.evaluations.segment import entries_of, unpack
 from meruit.evaluations.service import Evaluator
+from meruit.evaluations.store import read
+from meruit.evaluations.summary import MAX_TAG_VALUES, EvaluationFigures
 from meruit.log.entries import SegmentEntry, read_entry
 from meruit.log.segment import MAX_CASES, case_proof, is_in_segment
 from meruit.model.evidence import Fault
@@ -378,6 +381,27 @@ def test_figures_are_kept_signed_and_else_counted_again(
     records.recorder.write(forge)
     assert reader.find_figures(done) is None
     assert reader.figures(done) == counted
+
+
+def test_figures_depend_on_no_order_of_rows(
+    evaluator: Evaluator,
+    reader: Evaluations,
+    criteria: CompiledCriteria,
+    records: Store,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Databases group rows in the order of their plan, which statistics of the table may change."""
+    record(evaluator, criteria, "first", [case(n, tags={"id": f"v{n}"}) for n in range(MAX_TAG_VALUES + 50)])
+    done = reader.find("first")
+    kept = reader.find_figures(done)
+    assert check_store(records).problems == []
+    with records.database.writer.begin() as connection:
+        connection.exec_driver_sql("ANALYZE")
+    assert check_store(records).problems == []
+    alike = read.alike_cases
+    monkeypatch.setattr(read, "alike_cases", lambda *of: reversed([*alike(*of)]))
+    assert msgspec.json.decode(reader.draft_figures(done).content, type=EvaluationFigures) == kept
+    assert check_store(records).problems == []
 
 
 def test_figures_of_fewer_cases_are_not_kept(

@@ -242,6 +242,16 @@ def test_a_tag_with_very_many_values_is_cut() -> None:
     assert found.overall.cases == MAX_TAG_VALUES + 5
 
 
+@given(st.randoms(use_true_random=False), st.booleans())
+def test_which_values_of_a_tag_are_counted_depends_on_no_order(order: random.Random, grouped: bool) -> None:
+    names = [f"v{n:03}" for n in range(MAX_TAG_VALUES + 30)]
+    cases = [case(n, n % 3 != 0, tag=name) for n, name in enumerate([*names, *names])]
+    order.shuffle(cases)
+    found = summary(cases, clustered=grouped).tags["kind"]
+    assert sorted(found) == names[:MAX_TAG_VALUES]
+    assert {one.cases for one in found.values()} == {2}
+
+
 def test_each_tag_is_compared_by_itself_and_adjusted() -> None:
     """Of the same cases, and allowing for the number of tags."""
     before = [case(n, False, tag="even" if n % 2 == 0 else "odd") for n in range(40)]

@@ -2,6 +2,7 @@
 
 import math
 from array import array
+from bisect import insort
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
@@ -18,7 +19,7 @@ MOST_TRIES = 10
 """The highest k of pass@k and pass^k."""
 SCORE_STEPS = 10
 MAX_TAG_VALUES = 200
-"""Distinct values of one tag; a tag with more is an id, not a category."""
+"""Distinct values of one tag; a tag with more is an id, not a category. Of those, the first by name are counted."""
 
 
 class Rate(Record, frozen=True):
@@ -129,6 +130,28 @@ class RateTally:
         return share_interval([[0.0] * failed + [1.0] * passed for failed, passed in self._groups.values()])
 
 
+class _TagTally:
+    """Counts the cases of one tag by its value: the same values are counted in whatever order cases come."""
+
+    def __init__(self, *, clustered: bool) -> None:
+        self.values: dict[str, RateTally] = {}
+        self._clustered = clustered
+        self._names: list[str] = []
+        """The values in order. Only a smaller one makes the last give way, so what gave way never comes back."""
+
+    def find(self, value: str) -> RateTally | None:
+        """The tally of a value; None where enough values come before it."""
+        found = self.values.get(value)
+        if found is None:
+            if len(self._names) == MAX_TAG_VALUES:
+                if value > self._names[-1]:
+                    return None
+                del self.values[self._names.pop()]
+            insort(self._names, value)
+            found = self.values[value] = RateTally(clustered=self._clustered)
+        return found
+
+
 class SummaryBuilder:
     """Adds up an evaluation case by case.
 
@@ -140,7 +163,7 @@ class SummaryBuilder:
         self._clustered, self._repeated = clustered or repeated, repeated
         self._overall = self._tally()
         self._criteria = {name: self._tally() for name in criteria}
-        self._tags: dict[str, dict[str, RateTally]] = {}
+        self._tags: dict[str, _TagTally] = {}
         self._verdicts = {verdict.value: 0 for verdict in Verdict}
         self._errors: dict[str, int] = {}
         self._tries: dict[str, list[int]] = {}
@@ -162,9 +185,11 @@ class SummaryBuilder:
             if letter != "x":
                 tally.add(passed=letter == "m", open_=letter == "i", group=group, times=times)
         for name, value in case.tags.items():
-            values = self._tags.setdefault(name, {})
-            if value in values or len(values) < MAX_TAG_VALUES:
-                values.setdefault(value, self._tally()).add(passed=case.success, open_=open_, group=group, times=times)
+            tag = self._tags.get(name)
+            if tag is None:
+                tag = self._tags[name] = _TagTally(clustered=self._clustered)
+            if (tally := tag.find(value)) is not None:
+                tally.add(passed=case.success, open_=open_, group=group, times=times)
         if not open_:
             self._add_score(case, times)
         self._add_extras(case, times)
@@ -206,7 +231,7 @@ class SummaryBuilder:
             overall=self._overall.rate(),
             mean_score=_mean(self._scores),
             criteria={name: tally.rate() for name, tally in self._criteria.items()},
-            tags={name: {value: one.rate() for value, one in values.items()} for name, values in self._tags.items()},
+            tags={name: {value: one.rate() for value, one in tag.values.items()} for name, tag in self._tags.items()},
             errors=dict(self._errors),
             groups=self._overall.groups,
             latency_ms=_spread(self._latencies),
