@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import delete, select, update
+from tests.audit.failing import check_with_failures
 from tests.contracts.trading import GOOD, WEAK, Trading
 
 from meruit.audit.check import LogCheck, begin_check, check_log
@@ -54,6 +55,10 @@ def test_a_store_that_was_left_alone_is_sound(filled: Store) -> None:
     assert found.problems == []
     assert found.size > 256
     assert (found.unsigned, found.checkpoints > 0, found.rows > 100) == (0, True, True)
+
+
+def test_a_slice_that_fails_anywhere_may_be_tried_again(filled: Store) -> None:
+    assert check_with_failures(filled) == checked(filled)
 
 
 def row_of(store: Store, table: Any) -> Any:
@@ -130,7 +135,10 @@ def test_a_log_that_is_rewritten_whole_is_found(filled: Store) -> None:
     ]
     first = Frontier(0, ()).extend(hashes[:256]).root()
     changes += [
-        update(tables.contracts).where(tables.contracts.c.agent_id == agent).values(agent_id="thief"),
+        *(
+            update(table).where(table.c.agent_id == agent).values(agent_id="thief")
+            for table in (tables.contracts, tables.outcomes)
+        ),
         *(
             update(table).where(table.c.account == f"agent:{agent}").values(account="agent:thief")
             for table in (tables.postings, tables.balances)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import delete, insert, select, update
+from tests.audit.failing import check_with_failures
 from tests.contracts.trading import ENGINE, GOOD, TENANT, WEAK, Hands, Trading
 
 from meruit.audit import check_history
@@ -148,7 +149,6 @@ def test_of_outcomes_without_a_dossier_less_is_compared(store: Store, way: str) 
 
 def test_contracts_that_are_completed_meanwhile_are_no_problem(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_history, "PAGE", 2)
-    monkeypatch.setattr(check_history, "AGENTS", 1)
     trading = Trading(store)
     for number in range(5):
         trade(trading, number)
@@ -161,6 +161,62 @@ def test_contracts_that_are_completed_meanwhile_are_no_problem(store: Store, mon
         if slices % 8 == 0:
             trade(trading, slices)
     assert check.result().problems == []
+
+
+def test_a_slice_that_fails_anywhere_may_be_tried_again(filled: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_history, "PAGE", 3)
+    assert check_with_failures(filled) == check_store(filled)
+
+
+@pytest.mark.parametrize("page", [1, 256])
+def test_consumers_are_counted_in_parts_where_there_are_many(
+    store: Store, monkeypatch: pytest.MonkeyPatch, page: int
+) -> None:
+    trading, table = Trading(store), tables.dealings
+    for number in range(9):
+        contract = trading.given(agent="a1", consumer_id=f"c{number}", input={"reference": "the reference"})
+        trading.complete(contract.id, f"{GOOD} {number}", {"duration_ms": 100})
+    monkeypatch.setattr(check_history, "MAX_CONSUMERS", 3)
+    monkeypatch.setattr(check_history, "PAGE", page)
+    assert check_store(store).problems == []
+    for number in (0, 4, 8):
+        of_pair = (table.c.agent_id == "a1") & (table.c.consumer_id == f"c{number}")
+        one_more = update(table).where(of_pair).values(outcomes=table.c.outcomes + 1)
+        assert tampered(store, one_more) == {("derived", "dealings")}
+
+
+def test_rows_of_an_agent_without_contracts_are_named(filled: Store) -> None:
+    row = {"tenant": TENANT, "outcomes": 1, "with_bonus": 0}
+    history = {"tenant": TENANT, "kind": "contract", "body": b"{}"}
+    for agent in ("0", "a11", "z"):
+        forged = insert(tables.dealings).values(**row, agent_id=agent, consumer_id="buyer")
+        assert tampered(filled, forged) == {("derived", "dealings")}
+        assert tampered(filled, insert(tables.agent_histories).values(**history, agent_id=agent)) == {
+            ("derived", "agent_histories")
+        }
+
+
+def test_dealings_that_are_all_gone_are_named(store: Store) -> None:
+    for number in range(3):
+        trade(Trading(store), number)
+    assert tampered(store, delete(tables.dealings).where(tables.dealings.c.agent_id == "")) == {("derived", "dealings")}
+
+
+@pytest.mark.parametrize("agent", [None, "a2"])
+def test_an_outcome_that_is_hidden_from_its_agent_is_named(filled: Store, agent: str | None) -> None:
+    """Outcomes are replayed agent by agent."""
+    table = tables.outcomes
+    with filled.database.reading() as connection:
+        last = connection.execute(select(table.c.id).where(table.c.agent_id == "a1").order_by(table.c.seq.desc()))
+        hidden = last.scalars().first()
+    found = tampered(filled, update(table).where(table.c.id == hidden).values(agent_id=agent))
+    assert ("row", "contracts") in found
+
+
+def test_outcomes_that_are_numbered_otherwise_are_named(filled: Store) -> None:
+    table = tables.outcomes
+    own = update(table).where(table.c.agent_id == "a1").values(seq=-table.c.seq)
+    assert ("derived", "outcomes") in tampered(filled, own)
 
 
 def test_a_copy_is_not_remembered_as_an_output_of_its_agent(store: Store) -> None:

@@ -8,7 +8,8 @@ that a large store is checked while it is written to.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from copy import copy
 from itertools import islice
 from typing import Any
 
@@ -16,7 +17,7 @@ import msgspec
 from sqlalchemy import Connection, func, select
 
 from meruit.audit.check_history import HistoryScan
-from meruit.audit.check_rows import CHECKS, DERIVED, RowScan, parse_leaf
+from meruit.audit.check_rows import CHECKS, DERIVED, Problem, RowScan, parse_leaf
 from meruit.errors import NoteError
 from meruit.log.entries import (
     ApiKeyEntry,
@@ -116,42 +117,32 @@ class StoreCheck:
         if self._log is None:
             self._log = _LogReader(connection, self._sequences or SequenceMemory(), self._kept, self._signer)
             self._rows = [RowScan(one) for one in CHECKS]
-        log = self._log
-        if not log.done:
+        if not self._log.done:
+            # Read by a copy, so that a slice that fails leaves nothing half done.
+            log = self._log.copy()
             log.read_slice(connection)
+            self._log = log
             return True
-        scan = next((one for one in self._rows if not one.done), None)
-        if scan is None:
-            return self._check_history(connection, log)
-        for problem in scan.read_page(connection, self._blobs, log.size):
-            log.add(*problem)
+        place = next((number for number, one in enumerate(self._rows) if not one.done), None)
+        if place is None:
+            return self._check_history(connection, self._log)
+        scan = copy(self._rows[place])
+        found = scan.read_page(connection, self._blobs, self._log.size)
         if scan.done:
-            self._check_count(connection, scan)
+            found += _check_count(connection, self._log, scan)
+        self._rows[place] = scan
+        for problem in found:
+            self._log.add(*problem)
         return True
 
     def _check_history(self, connection: Connection, log: "_LogReader") -> bool:
         """What governance remembers, once its dossiers are compared with the log."""
-        history = self._history = self._history or HistoryScan(log.size)
+        history = self._history = self._history or HistoryScan()
         if history.done:
             return False
         for where, message in history.read_page(connection):
             log.add(DERIVED, where, message)
         return True
-
-    def _check_count(self, connection: Connection, scan: RowScan) -> None:
-        log, check = self._log, scan.check
-        assert log is not None  # noqa: S101 - it was read before any row
-        if not check.kinds or not check.counts or check.leaf is None:
-            return
-        leaf = check.table.c[check.leaf]
-        # Two rows of one leaf could hide that another is gone; those of one segment are compared with it.
-        found = connection.execute(select(func.count(leaf.distinct())).where(leaf < log.size)).scalar_one()
-        leaves, expected = log.leaves[check.table.name], log.rows[check.table.name]
-        if (found, scan.count) != (leaves, expected):
-            log.add("row", check.table.name, f"{scan.count:,} rows, and the log has {expected:,} entries of them")
-        if found < leaves:
-            for seq in _entries_without_row(connection, scan, log.size):
-                log.add("row", f"{check.table.name} of entry {seq}", "the row is gone")
 
     def result(self) -> LogCheck:
         """What all slices found together."""
@@ -167,6 +158,22 @@ class StoreCheck:
             unsigned=log.frontier.size - log.signed,
             problems=log.problems,
         )
+
+
+def _check_count(connection: Connection, log: "_LogReader", scan: RowScan) -> Iterator[Problem]:
+    """Whether each entry of the log has its rows, once all rows are compared."""
+    check = scan.check
+    if not check.kinds or not check.counts or check.leaf is None:
+        return
+    leaf = check.table.c[check.leaf]
+    # Two rows of one leaf could hide that another is gone; those of one segment are compared with it.
+    found = connection.execute(select(func.count(leaf.distinct())).where(leaf < log.size)).scalar_one()
+    leaves, expected = log.leaves[check.table.name], log.rows[check.table.name]
+    if (found, scan.count) != (leaves, expected):
+        yield "row", check.table.name, f"{scan.count:,} rows, and the log has {expected:,} entries of them"
+    if found < leaves:
+        for seq in _entries_without_row(connection, scan, log.size):
+            yield "row", f"{check.table.name} of entry {seq}", "the row is gone"
 
 
 def _entries_without_row(connection: Connection, scan: RowScan, size: int) -> list[int]:
@@ -245,6 +252,14 @@ class _LogReader:
             )
         if longest is not None and longest > self.size:
             self.add("checkpoint", str(longest), f"it is of {longest:,} leaves, and the log has {self.size:,}")
+
+    def copy(self) -> "_LogReader":
+        """The same, to be read on by a slice that may fail."""
+        made = copy(self)
+        made._chain = self._chain.copy()
+        made.problems, made.leaves, made.rows = [*self.problems], Counter(self.leaves), Counter(self.rows)
+        made._tiles = [[*hashes] for hashes in self._tiles]
+        return made
 
     def add(self, code: str, where: str, message: str) -> None:
         """Note a problem."""

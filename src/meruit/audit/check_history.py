@@ -3,16 +3,19 @@
 The log commits to the dossier of each completed contract, with the facts that are remembered of it. So statistics of
 agents, the dealings of pairs and the fingerprints of outputs can be computed again. What a contract without a dossier
 added is not known: governance was off, or the outcome was erased. Then less is compared.
+
+Outcomes are read agent by agent, each agent's in the order of the log. Where an agent's last outcome is read, its rows
+are compared in the same transaction. So what is completed meanwhile is counted too, and no problem.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, Select, Table, and_, select, tuple_
+from sqlalchemy import Connection, Select, Table, and_, case, func, or_, select, tuple_
 
 from meruit.governance.history import AgentHistory, baselines, recent, update_history
 from meruit.governance.resemblance import keys_of
@@ -20,128 +23,268 @@ from meruit.model.governance import GovernanceCheck, RecordedOutput
 from meruit.store import tables
 
 PAGE = 256
-"""Contracts, or pairs, of one slice."""
-AGENTS = 4
-"""Agents of one slice; each may have many contracts."""
+"""Contracts of one slice."""
+MAX_PASSED = 4_096
+"""Outcomes without a contract that one slice passes over."""
+MAX_CONSUMERS = 10_000
+"""Consumers of one agent that are counted at once; the outcomes of an agent with more are read several times."""
+FETCH_ROWS = 1_000
+MAX_FOUND = 1_000
+"""Most differences of one slice that are named."""
 MAX_MISSING = 10
-"""Most deleted rows of one table that are named."""
+"""Most deleted rows of one agent that are named."""
 DAY_MICROS = 86_400 * 1_000_000
 CONTRACTS = "contract"
 """The kind of history that contracts are compared with."""
 Difference = tuple[str, str]
 """Place and message."""
-Pair = tuple[str, str, str]
-"""Tenant, agent and consumer; an empty name stands for all."""
+_LAST = 2**63 - 1
+"""A number that no outcome has."""
+_NOT_SUM = "not what the outcomes of their contracts add up to"
 
 
-@dataclass(slots=True)
-class _Dealt:
-    """How often a pair dealt with each other."""
+class _Agent(NamedTuple):
+    tenant: str
+    id: str
+
+
+_FIRST = _Agent("", "")
+"""Before every agent."""
+
+
+class _Dealt(NamedTuple):
+    """How often an agent dealt with a consumer, or with all."""
 
     outcomes: int = 0
     with_bonus: int = 0
     unknown: int = 0
     """Outcomes without a dossier."""
 
+    def add(self, checked: GovernanceCheck | None) -> "_Dealt":
+        """One outcome more."""
+        earned = checked is not None and checked.dossier.earned_bonus
+        return _Dealt(self.outcomes + 1, self.with_bonus + earned, self.unknown + (checked is None))
+
     def fits(self, outcomes: int, with_bonus: int) -> bool:
         """Whether a row may say so."""
         return outcomes == self.outcomes and 0 <= with_bonus - self.with_bonus <= self.unknown
 
 
+@dataclass(slots=True)
+class _Past:
+    """What the outcomes of one agent lead to, as far as they are read."""
+
+    agent: _Agent
+    memory: AgentHistory | None = field(default_factory=AgentHistory)
+    """None once it is not known: an outcome has no dossier."""
+    leaf: int = -1
+    """Of the last outcome."""
+    total: _Dealt = _Dealt()
+    dealt: dict[str, _Dealt] = field(default_factory=dict)
+    """By consumer."""
+    part: int = 0
+    """Which consumers are counted; one reading of the outcomes counts each of `parts`."""
+    parts: int = 1
+
+    def copy(self) -> "_Past":
+        """The same, for a slice that may fail."""
+        return replace(self, dealt=dict(self.dealt))
+
+    def has(self, consumer: str) -> bool:
+        """Whether a consumer is in the part that is counted."""
+        return self.parts == 1 or hash(consumer) % self.parts == self.part
+
+    def count(self, consumer: str, checked: GovernanceCheck | None) -> None:
+        """Count one outcome more."""
+        self.total = self.total.add(checked)
+        if self.has(consumer):
+            self.dealt[consumer] = self.dealt.get(consumer, _Dealt()).add(checked)
+        while len(self.dealt) > MAX_CONSUMERS:
+            self.parts *= 2
+            self.dealt = {name: one for name, one in self.dealt.items() if self.has(name)}
+
+    def next_part(self) -> "_Past | None":
+        """What another reading of the outcomes begins with; None where every consumer was counted."""
+        return None if self.part + 1 == self.parts else _Past(self.agent, part=self.part + 1, parts=self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a slice begins."""
+
+    after: tuple[str, str, int] = (*_FIRST, -1)
+    """Tenant, agent and number of the last outcome."""
+    compared: _Agent = _FIRST
+    """The last agent whose rows were compared."""
+    past: _Past | None = None
+    """Of the agent whose outcomes are not all read."""
+    is_read: bool = False
+    """Whether all outcomes are read, and only sums are left."""
+
+
 class HistoryScan:
     """How far the history is compared, slice by slice."""
 
-    def __init__(self, size: int) -> None:
-        """Compare what the first `size` entries of the log led to."""
-        self._size = size
-        self._dealt: dict[Pair, _Dealt] = defaultdict(_Dealt)
-        self._agents: set[tuple[str, str]] = set()
-        """Tenant and agent, of those whose row was not found yet."""
-        self._after: tuple[Any, ...] | None = None
-        """The key of the last row."""
-        self._steps: list[Callable[[Connection], Iterator[Difference]]] = [
-            self._read_contracts,
-            self._read_dealings,
-            self._read_agents,
-        ]
+    def __init__(self) -> None:
+        self._place = _Place()
+        self.done = False
+        """Whether all is compared."""
         self.count = 0
         """Rows that were compared."""
 
-    @property
-    def done(self) -> bool:
-        """Whether all is compared."""
-        return not self._steps
-
     def read_page(self, connection: Connection) -> list[Difference]:
-        """Compare the next page; what differs."""
-        return [*self._steps[0](connection)]
+        """Compare the next page; what differs. A page that fails may be read again."""
+        if self._place.is_read:
+            found = [*_compare_sums(connection)]
+            self.done = True
+            return found
+        page, found = _Page(connection, self._place), []
+        for one in page.compare():
+            if len(found) < MAX_FOUND:
+                found.append(one)
+        self._place = page.find_next()
+        self.count += page.count
+        return found
 
-    # Any: rows of SQLAlchemy.
-    def _page(self, connection: Connection, query: Select[Any], table: Table, size: int) -> list[Any]:
-        """The next rows of a table; a short page ends its step."""
-        keys = [*table.primary_key.columns]
-        if self._after is not None:
-            query = query.where(tuple_(*keys) > tuple_(*self._after))
-        rows = [*connection.execute(query.order_by(*keys).limit(size))]
-        self.count += len(rows)
-        self._after = tuple(getattr(rows[-1], one.name) for one in keys) if rows else None
-        if len(rows) < size:
-            self._after = None
-            del self._steps[0]
-        return rows
 
-    def _read_contracts(self, connection: Connection) -> Iterator[Difference]:
-        """Count the dealings of pairs, and look for the outputs that are to be found again."""
-        for row in self._page(connection, _completed(), tables.contracts, PAGE):
-            if row.evidence_leaf >= self._size:
-                continue
-            checked = _read_check(row.body)
-            _count(self._dealt, row, checked)
-            self._agents.add((row.tenant, row.agent_id))
-            if checked is not None and checked.output is not None:
-                yield from _compare_output(connection, row, checked.output)
+class _Page:
+    """The outcomes of one slice, and the rows of the agents who have no others."""
 
-    def _read_dealings(self, connection: Connection) -> Iterator[Difference]:
-        """Compare the dealings of pairs with what their contracts add up to."""
-        # Contracts that were completed since are counted in the transaction that reads the rows.
-        newer: dict[Pair, _Dealt] = defaultdict(_Dealt)
-        for row in connection.execute(_completed().where(tables.outcomes.c.evidence_leaf >= self._size)):
-            _count(newer, row, _read_check(row.body))
-        for row in self._page(connection, select(tables.dealings), tables.dealings, PAGE):
-            pair = row.tenant, row.agent_id, row.consumer_id
-            before, since = self._dealt.pop(pair, _Dealt()), newer[pair]
-            dealt = _Dealt(
-                before.outcomes + since.outcomes, before.with_bonus + since.with_bonus, before.unknown + since.unknown
-            )
-            if not dealt.fits(row.outcomes, row.with_bonus):
-                yield f"dealings {'/'.join(pair)}", "not what the outcomes of their contracts add up to"
-        if self._steps[0] != self._read_dealings:
-            yield from _name_gone("dealings", self._dealt)
+    def __init__(self, connection: Connection, place: _Place) -> None:
+        self._connection, self._place = connection, place
+        self._after = place.after
+        self._past = None if place.past is None else place.past.copy()
+        self._ended: dict[_Agent, _Past] = {}
+        """Agents whose outcomes are all read, in order."""
+        self._is_last = False
+        self.count = 0
 
-    def _read_agents(self, connection: Connection) -> Iterator[Difference]:
-        """Compare the statistics of each agent, and what each dossier was given of them."""
+    def compare(self) -> Iterator[Difference]:
+        """Read the outcomes, then the rows that follow from them."""
+        yield from self._read_outcomes()
+        if self._ended or self._is_last:
+            yield from self._compare_histories()
+            yield from self._compare_dealings()
+
+    def find_next(self) -> _Place:
+        """Where the slice after this one begins."""
+        last = next(reversed(self._ended.values()), None)
+        if last is None:
+            return _Place(self._after, self._place.compared, self._past, self._is_last)
+        again = last.next_part()
+        if again is not None:
+            return _Place((*last.agent, -1), last.agent, again)
+        return _Place(self._after, last.agent, self._past, self._is_last)
+
+    def _read_outcomes(self) -> Iterator[Difference]:
+        passed = contracts = 0
+        batches = self._connection.execution_options(yield_per=PAGE)
+        with closing(batches.execute(_outcomes_after(self._after))) as rows:
+            for row in rows:
+                agent = _Agent(row.tenant, row.agent_id)
+                if self._past is not None and self._past.agent != agent and self._end(self._past):
+                    break
+                if contracts == PAGE:
+                    break
+                passed += 1
+                self._after = (*agent, row.seq)
+                if row.contract_id is not None:
+                    contracts += 1
+                    self._past = self._past or _Past(agent)
+                    yield from _replay(self._connection, self._past, row)
+            else:
+                if passed < MAX_PASSED:
+                    self._is_last = self._past is None or not self._end(self._past)
+        self.count += contracts
+
+    def _end(self, past: _Past) -> bool:
+        """Note that all outcomes of an agent are read; whether they are to be read again, before those of others."""
+        self._ended[past.agent] = past
+        self._past = None
+        # What the agent completes from now on is left to the next check.
+        self._after = (*past.agent, _LAST)
+        return past.next_part() is not None
+
+    def _compare_histories(self) -> Iterator[Difference]:
+        """Compare the statistics of each agent."""
         table = tables.agent_histories
-        query = select(table).where(table.c.kind == CONTRACTS)
-        for row in self._page(connection, query, table, AGENTS):
-            self._agents.discard((row.tenant, row.agent_id))
-            contracts, outcomes = tables.contracts.c, tables.outcomes.c
-            own = _completed().where(contracts.tenant == row.tenant, contracts.agent_id == row.agent_id)
-            yield from _compare_agent(row, connection.execute(own.order_by(outcomes.evidence_leaf)))
-        if not self._steps:
-            yield from _name_gone(table.name, self._agents)
+        missing = {agent for agent, past in self._ended.items() if not past.part}
+        with closing(self._find_rows(table, select(table).where(table.c.kind == CONTRACTS))) as rows:
+            for row in rows:
+                agent = _Agent(row.tenant, row.agent_id)
+                missing.discard(agent)
+                past = self._ended.get(agent)
+                if past is None:
+                    led_to_it = self._has_contracts(agent)
+                else:
+                    led_to_it = past.part > 0 or past.memory is None or bytes(row.body) == past.memory.to_json()
+                if not led_to_it:
+                    where = f"{table.name} {'/'.join(agent)}/{row.kind}"
+                    yield where, "not what the dossiers of the agent's contracts lead to"
+        yield from _name_gone(table, missing)
+
+    def _compare_dealings(self) -> Iterator[Difference]:
+        """Compare how often each agent dealt with each consumer, and with all."""
+        table = tables.dealings
+        missing = {agent: {*past.dealt, *([] if past.part else [""])} for agent, past in self._ended.items()}
+        with closing(self._find_rows(table, select(table).where(table.c.agent_id != ""))) as rows:
+            for row in rows:
+                agent, consumer = _Agent(row.tenant, row.agent_id), row.consumer_id
+                past = self._ended.get(agent)
+                if past is None:
+                    fits = self._has_contracts(agent)
+                elif consumer and past.has(consumer):
+                    fits = past.dealt.get(consumer, _Dealt()).fits(row.outcomes, row.with_bonus)
+                else:
+                    # A consumer of another part, or all of them.
+                    fits = bool(consumer) or past.total.fits(row.outcomes, row.with_bonus)
+                if past is not None:
+                    missing[agent].discard(consumer)
+                if not fits:
+                    yield f"{table.name} {'/'.join(agent)}/{consumer}", _NOT_SUM
+        for agent, consumers in missing.items():
+            yield from _name_gone(table, ((*agent, consumer) for consumer in consumers))
+
+    # Any, here and below: rows of SQLAlchemy.
+    def _find_rows(self, table: Table, query: Select[Any]) -> Any:
+        """The rows of the agents that ended, and of those between them, who may have no outcome."""
+        key = tuple_(table.c.tenant, table.c.agent_id)
+        first = next(iter(self._ended.values()), None)
+        if first is not None and first.part:
+            query = query.where(key >= tuple_(*first.agent))
+        else:
+            query = query.where(key > tuple_(*self._place.compared))
+        if not self._is_last:
+            query = query.where(key <= tuple_(*next(reversed(self._ended))))
+        batches = self._connection.execution_options(yield_per=FETCH_ROWS)
+        return batches.execute(query.order_by(*table.primary_key.columns))
+
+    def _has_contracts(self, agent: _Agent) -> bool:
+        """Whether an agent without outcomes in this slice completed its first contract after they were read."""
+        of = tables.contracts.c
+        own = select(of.id).where(of.tenant == agent.tenant, of.agent_id == agent.id, of.outcome_id.is_not(None))
+        return self._connection.execute(own.limit(1)).first() is not None
 
 
-# Any, here and below: rows of SQLAlchemy.
-def _completed() -> Select[Any]:
-    """Contracts with an outcome, each with the dossier that it was governed by."""
+def _outcomes_after(after: tuple[str, str, int]) -> Select[Any]:
+    """Outcomes by agent, in the order of the log, with the contract and the dossier that they were governed by."""
     contracts, outcomes, checks = tables.contracts, tables.outcomes, tables.governance_checks
-    of_outcome = and_(outcomes.c.tenant == contracts.c.tenant, outcomes.c.id == contracts.c.outcome_id)
+    of_contract = and_(
+        contracts.c.tenant == outcomes.c.tenant,
+        contracts.c.id == outcomes.c.contract_id,
+        contracts.c.outcome_id == outcomes.c.id,
+    )
     of_first = and_(
         checks.c.tenant == contracts.c.tenant, checks.c.outcome_id == contracts.c.outcome_id, checks.c.version == 1
     )
-    columns = [contracts.c[name] for name in ("tenant", "id", "agent_id", "consumer_id", "outcome_id")]
-    joined = contracts.join(outcomes, of_outcome).outerjoin(checks, of_first)
-    return select(*columns, outcomes.c.evidence_leaf, checks.c.body, checks.c.at).select_from(joined)
+    keys = [outcomes.c[name] for name in ("tenant", "agent_id", "seq")]
+    found = [outcomes.c.id, outcomes.c.evidence_leaf, contracts.c.consumer_id, checks.c.body, checks.c.at]
+    # The left join keeps databases from beginning with contracts, which have no such order.
+    joined = outcomes.outerjoin(contracts, of_contract).outerjoin(checks, of_first)
+    query = select(*keys, *found, contracts.c.id.label("contract_id")).select_from(joined)
+    # Of another tenant, an outcome without an agent would be greater too.
+    query = query.where(outcomes.c.agent_id.is_not(None), tuple_(*keys) > tuple_(*after))
+    return query.order_by(*keys).limit(MAX_PASSED)
 
 
 def _read_check(body: bytes | None) -> GovernanceCheck | None:
@@ -152,13 +295,29 @@ def _read_check(body: bytes | None) -> GovernanceCheck | None:
         return None
 
 
-def _count(dealt: dict[Pair, _Dealt], row: Any, checked: GovernanceCheck | None) -> None:
-    agent, consumer = row.agent_id, row.consumer_id
-    for pair in ((agent, consumer), (agent, ""), ("", consumer), ("", "")):
-        one = dealt[row.tenant, *pair]
-        one.outcomes += 1
-        one.unknown += checked is None
-        one.with_bonus += checked is not None and checked.dossier.earned_bonus
+def _replay(connection: Connection, past: _Past, row: Any) -> Iterator[Difference]:
+    """Add an outcome to the past of its agent, and compare what its dossier was given with the past before it."""
+    checked = _read_check(row.body)
+    past.count(row.consumer_id, checked)
+    if past.part:
+        return
+    if row.evidence_leaf <= past.leaf:
+        yield f"outcomes {row.tenant}/{row.id}", "its number is not in the order of the log"
+    past.leaf = row.evidence_leaf
+    if checked is None:
+        # What it added is not known.
+        past.memory = None
+        return
+    if checked.output is not None:
+        yield from _compare_output(connection, row, checked.output)
+    if past.memory is None:
+        return
+    memory, facts, given, day = past.memory, checked.dossier.metrics, checked.dossier.history, row.at // DAY_MICROS
+    expected = (*recent(memory, facts), memory.mismatches, baselines(memory, {fact.metric for fact in facts}, day))
+    if (given.margins, given.accuracies, given.latency_mismatches, given.baselines) != expected:
+        yield f"governance_checks {row.tenant}/{row.id}/1", "its dossier had another history of the agent"
+    mismatch = "latency_mismatch" in checked.result.names
+    past.memory = update_history(memory, facts, day, mismatch=mismatch)
 
 
 def _compare_output(connection: Connection, row: Any, output: RecordedOutput) -> Iterator[Difference]:
@@ -171,37 +330,27 @@ def _compare_output(connection: Connection, row: Any, output: RecordedOutput) ->
         table.c.input_hash == output.task,
     )
     found = connection.execute(query).all()
-    changed = [one.output_hash for one in found if one.contract_id == row.id and one.signature != output.signature]
+    own = [one for one in found if one.contract_id == row.contract_id]
+    changed = [one.output_hash for one in own if one.signature != output.signature]
     gone = keys - {one.output_hash for one in found}
-    where = f"first_outputs {row.tenant}/{row.id}"
+    where = f"first_outputs {row.tenant}/{row.contract_id}"
     if changed:
         yield where, f"{len(changed)} rows are not what the dossier of the contract says"
     if gone:
         yield where, f"{len(gone)} of {len(keys)} rows are gone"
 
 
-def _compare_agent(row: Any, completed: Iterable[Any]) -> Iterator[Difference]:
-    """Replay the outcomes of one agent, in the order of the log."""
-    memory = AgentHistory()
-    for one in completed:
-        checked = _read_check(one.body)
-        if checked is None:
-            # What it added is not known.
-            return
-        facts, given, day = checked.dossier.metrics, checked.dossier.history, one.at // DAY_MICROS
-        expected = (
-            *recent(memory, facts),
-            memory.mismatches,
-            baselines(memory, {fact.metric for fact in facts}, day),
-        )
-        if (given.margins, given.accuracies, given.latency_mismatches, given.baselines) != expected:
-            yield f"governance_checks {one.tenant}/{one.outcome_id}/1", "its dossier had another history of the agent"
-        mismatch = "latency_mismatch" in checked.result.names
-        memory = update_history(memory, facts, day, mismatch=mismatch)
-    if bytes(row.body) != memory.to_json():
-        where = f"agent_histories {row.tenant}/{row.agent_id}/{row.kind}"
-        yield where, "not what the dossiers of the agent's contracts lead to"
+def _compare_sums(connection: Connection) -> Iterator[Difference]:
+    """Compare the dealings of each consumer, and of all, with the sum of those of agents: in one statement."""
+    table = tables.dealings
+    sums = [
+        func.sum(case((table.c.agent_id == "", -table.c[name]), else_=table.c[name]))
+        for name in ("outcomes", "with_bonus")
+    ]
+    query = select(table.c.tenant, table.c.consumer_id).group_by(table.c.tenant, table.c.consumer_id)
+    for row in connection.execute(query.having(or_(*(one != 0 for one in sums))).limit(MAX_FOUND)):
+        yield f"{table.name} {row.tenant}//{row.consumer_id}", _NOT_SUM
 
 
-def _name_gone(table: str, keys: Iterable[tuple[str, ...]]) -> Iterator[Difference]:
-    return ((f"{table} {'/'.join(key)}", "the row is gone") for key in islice(sorted(keys), MAX_MISSING))
+def _name_gone(table: Table, keys: Iterable[tuple[str, ...]]) -> Iterator[Difference]:
+    return ((f"{table.name} {'/'.join(key)}", "the row is gone") for key in islice(sorted(keys), MAX_MISSING))

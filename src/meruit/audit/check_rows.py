@@ -12,7 +12,7 @@ from meruit.contracts.logged import LoggedContract, differing_fields, is_logged_
 from meruit.contracts.postings import Parties, Posting
 from meruit.contracts.records import contract_from
 from meruit.contracts.replay import transfer_from_entry
-from meruit.errors import MeruitError
+from meruit.errors import MeruitError, StoreUnavailable
 from meruit.evaluations.case_judge import CaseVerdict, latency_of
 from meruit.evaluations.reader import differing_figures
 from meruit.evaluations.segment import CaseContent, entries_of, unpack
@@ -116,6 +116,8 @@ class RowCheck:
                 return (self.code, where, f"leaf {getattr(row, self.leaf)} does not commit to it")
         try:
             differ = [*self.compare(reading, row, entry)]
+        except StoreUnavailable:
+            raise
         # A changed row may name anything: a verdict that there is not, or an evaluation that is gone.
         except (MeruitError, msgspec.DecodeError, ValueError, LookupError) as problem:
             return (self.code, where, f"it cannot be read: {problem}")
@@ -349,10 +351,15 @@ def _compare_contract(reading: Reading, row: Any, entry: AwardEntry) -> Iterator
 
 
 def _compare_run(reading: Reading, row: Any, logged: LoggedContract) -> Iterator[str]:
-    """The run that a contract is to be paid for, and the log's entry of its payment."""
-    outcomes = tables.outcomes
-    query = select(outcomes.c.metadata_salt).where(outcomes.c.tenant == row.tenant, outcomes.c.id == logged.outcome)
-    if not is_logged_run(row.evidence, logged, reading.connection.execute(query).scalar()):
+    """The run that a contract is to be paid for, the log's entry of its payment, and by whom its outcome is found."""
+    table = tables.outcomes
+    query = select(table.c.metadata_salt, table.c.agent_id).where(
+        table.c.tenant == row.tenant, table.c.id == logged.outcome
+    )
+    outcome = reading.connection.execute(query).first()
+    if outcome is not None and outcome.agent_id != row.agent_id:
+        yield "agent of its outcome"
+    if not is_logged_run(row.evidence, logged, None if outcome is None else outcome.metadata_salt):
         yield "run"
     elif row.evidence is not None and logged.settlements:
         payments = _sequence_entries(reading, row.tenant, run_sequence(row.evidence))

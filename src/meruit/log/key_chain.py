@@ -2,6 +2,7 @@
 
 from base64 import b64encode
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 
 from meruit.errors import NoteError
@@ -41,6 +42,12 @@ class KeyChain:
         self._in_force: dict[str, VerifierKey] = {}
         self._retired: dict[str, tuple[VerifierKey, int]] = {}
         """With the index of the entry that retired each."""
+
+    def copy(self) -> "KeyChain":
+        """The same keys, to be continued without a change to these."""
+        made = copy(self)
+        made._in_force, made._retired = dict(self._in_force), dict(self._retired)
+        return made
 
     @property
     def has_late_root(self) -> bool:
