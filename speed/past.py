@@ -1,7 +1,8 @@
 """A long past made quickly: copies of one settled contract, which `meruit audit check` accepts.
 
-The entries of the log go through the recorder, which hashes them and signs the end of the log. All other rows are
-copied inside the database. Results, dossiers and events still name the first contract.
+The entries of the log go through the recorder, which hashes them and signs the end of the log. So do dossiers, because
+each is given another history of the agent. All other rows are copied inside the database. Results, dossiers and events
+still name the first contract.
 """
 
 import sqlite3
@@ -9,7 +10,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import psycopg
+from msgspec import structs
+from sqlalchemy import update
 
+from meruit.governance.history import AgentHistory, baselines, recent, update_history
+from meruit.governance.store import DAY_MICROS, HistoryKind
+from meruit.log.commitment import commitment
+from meruit.model.governance import GovernanceCheck
+from meruit.store import tables
 from meruit.store.location import FILE, Location
 from meruit.store.store import Store
 from meruit.store.transaction import WriteTransaction
@@ -32,7 +40,6 @@ _COPIES = {
         "evidence_leaf": "t.evidence_leaf + {leaf}",
     },
     "verdicts": {"outcome_id": "'out_' || {id}", "leaf": "t.leaf + {leaf}"},
-    "governance_checks": {"outcome_id": "'out_' || {id}", "leaf": "t.leaf + {leaf}"},
     "events": {"seq": "t.seq + {i} * {events}"},
     "first_outputs": {
         "output_hash": "{id} || substr(t.output_hash, 35)",
@@ -42,7 +49,10 @@ _COPIES = {
     "balances": {"account": "'escrow:con_' || {id}"},
 }
 _ONLY = {"balances": " WHERE t.account LIKE 'escrow:%'"}
-_PARTIES = "UPDATE balances SET micros = micros * {count} WHERE account NOT LIKE 'escrow:%'"
+_MULTIPLIED = (
+    "UPDATE balances SET micros = micros * {count} WHERE account NOT LIKE 'escrow:%'",
+    "UPDATE dealings SET outcomes = outcomes * {count}, with_bonus = with_bonus * {count}",
+)
 
 
 class _Entry(NamedTuple):
@@ -53,6 +63,18 @@ class _Entry(NamedTuple):
     body: bytes
 
 
+class _Believed(NamedTuple):
+    """The dossier of the first contract, with the row that it is in."""
+
+    check: GovernanceCheck
+    commitment: bytes
+    """As the log has it."""
+    disposition: str
+    at: int
+    leaf: int
+    salt: bytes
+
+
 class _First(NamedTuple):
     """The contract that is copied, alone in its store."""
 
@@ -61,6 +83,7 @@ class _First(NamedTuple):
     entries: list[_Entry]
     log_size: int
     events: int
+    believed: _Believed
 
 
 def copy_contract(location: Location, contract: str, count: int) -> None:
@@ -68,10 +91,16 @@ def copy_contract(location: Location, contract: str, count: int) -> None:
     store = Store.open(location)
     try:
         first = store.recorder.write(lambda writing: _read(writing, contract))
+        # The history of the agent before the next copy, which is the one after the first contract.
+        memory = _remember(AgentHistory(), first.believed)
         for start in range(1, count + 1, AT_ONCE):
-            numbers = range(start, min(start + AT_ONCE, count + 1))
+            numbers, dossiers = range(start, min(start + AT_ONCE, count + 1)), list[bytes]()
+            for _ in numbers:
+                dossiers.append(_dossier(memory, first.believed))
+                memory = _remember(memory, first.believed)
+            write = _append(first, numbers, dossiers, memory)
             # The last end of the log is signed, so that the next process need not read all entries.
-            store.recorder.write(_append(first, numbers), sign_now=numbers.stop > count)
+            store.recorder.write(write, sign_now=numbers.stop > count)
     finally:
         store.close()
     _copy_rows(location, first, count)
@@ -87,33 +116,82 @@ def _read(writing: WriteTransaction, contract: str) -> _First:
     # Else the entries of the copies would have other distances.
     assert [one.seq - entries[0].seq for one in entries] == [*range(len(entries))]
     ((outcome,),) = writing.fetch("SELECT outcome_id FROM contracts")
-    return _First(contract, outcome, entries, writing.log_size, writing.events)
+    ((body, disposition, at, leaf, salt),) = writing.fetch(
+        "SELECT body, disposition, at, leaf, salt FROM governance_checks"
+    )
+    believed = _Believed(
+        check=GovernanceCheck.from_json(bytes(body)),
+        commitment=commitment(bytes(salt), bytes(body)).encode(),
+        disposition=disposition,
+        at=at,
+        leaf=leaf,
+        salt=bytes(salt),
+    )
+    return _First(contract, outcome, entries, writing.log_size, writing.events, believed)
 
 
-def _append(first: _First, numbers: range) -> Callable[[WriteTransaction], None]:
-    """The entries of some copies, numbered as their rows are."""
+def _remember(memory: AgentHistory, believed: _Believed) -> AgentHistory:
+    """The history of the agent after one contract more."""
+    mismatch = "latency_mismatch" in believed.check.result.names
+    return update_history(memory, believed.check.dossier.metrics, believed.at // DAY_MICROS, mismatch=mismatch)
+
+
+def _dossier(memory: AgentHistory, believed: _Believed) -> bytes:
+    """The dossier of a contract before which the agent had this history."""
+    dossier = believed.check.dossier
+    margins, accuracies = recent(memory, dossier.metrics)
+    history = structs.replace(
+        dossier.history,
+        margins=margins,
+        accuracies=accuracies,
+        latency_mismatches=memory.mismatches,
+        baselines=baselines(memory, {fact.metric for fact in dossier.metrics}, believed.at // DAY_MICROS),
+    )
+    return structs.replace(believed.check, dossier=structs.replace(dossier, history=history)).to_json()
+
+
+def _append(
+    first: _First, numbers: range, dossiers: list[bytes], memory: AgentHistory
+) -> Callable[[WriteTransaction], None]:
+    """The entries and dossiers of some copies, numbered as their rows are, and the history that they lead to."""
+    believed = first.believed
 
     def write(writing: WriteTransaction) -> None:
         begin, before, outcome_before = first.entries[0].seq, first.contract.encode(), first.outcome.encode()
-        for number in numbers:
+        for number, dossier in zip(numbers, dossiers, strict=True):
             contract, outcome = f"con_{number:034d}", b"out_%034d" % number
             # How far the first entry of this one is from that of the first contract.
             further = writing.log_size + (number - numbers[0]) * len(first.entries) - begin
             for one in first.entries:
                 body = one.body.replace(before, contract.encode()).replace(outcome_before, outcome)
+                if one.seq == believed.leaf:
+                    body = body.replace(believed.commitment, commitment(believed.salt, dossier).encode())
                 name, found, rest = body.partition(b'"evidence_index":')
                 if found:
                     index, comma, rest = rest.partition(b",")
                     body = b"%b%b%d%b%b" % (name, found, int(index) + further, comma, rest)
                 writing.append_bytes(body, TENANT, contract, one.contract_seq)
+            writing.insert(
+                tables.governance_checks,
+                tenant=TENANT,
+                outcome_id=outcome.decode(),
+                version=1,
+                disposition=believed.disposition,
+                at=believed.at,
+                leaf=believed.leaf + further,
+                salt=believed.salt,
+                body=dossier,
+            )
         writing.outcomes += len(numbers)
         writing.events += len(numbers) * first.events
+        of_contracts = tables.agent_histories.c.kind == HistoryKind.CONTRACT
+        writing.change(update(tables.agent_histories).where(of_contracts).values(body=memory.to_json()))
 
     return write
 
 
 def _copy_rows(location: Location, first: _First, count: int) -> None:
-    parties = _PARTIES.format(count=count + 1)
+    multiplied = [one.format(count=count + 1) for one in _MULTIPLIED]
     if location.url is None:
         connection = sqlite3.connect(location.folder / FILE, isolation_level=None)
         # Nothing else reads it meanwhile, and a write-ahead log would take as much room again.
@@ -123,7 +201,8 @@ def _copy_rows(location: Location, first: _First, count: int) -> None:
         for table in _COPIES:
             names = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
             connection.execute(_copying(table, names, first, count, "printf('%034d', n.i)"))
-        connection.execute(parties)
+        for one in multiplied:
+            connection.execute(one)
         connection.execute("COMMIT")
         connection.execute("ANALYZE")
         connection.close()
@@ -132,7 +211,8 @@ def _copy_rows(location: Location, first: _First, count: int) -> None:
         for table in _COPIES:
             names = [column.name for column in opened.execute(f"SELECT * FROM {table} LIMIT 0").description or ()]
             opened.execute(_copying(table, names, first, count, "lpad(n.i::text, 34, '0')").encode())
-        opened.execute(parties.encode())
+        for one in multiplied:
+            opened.execute(one.encode())
         opened.execute("ANALYZE")
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from speed.settle import fill
 from sqlalchemy import delete, insert, select, update
 from tests.audit.failing import check_with_failures
 from tests.contracts.trading import ENGINE, GOOD, TENANT, WEAK, Hands, Trading
@@ -217,6 +218,13 @@ def test_outcomes_that_are_numbered_otherwise_are_named(filled: Store) -> None:
     table = tables.outcomes
     own = update(table).where(table.c.agent_id == "a1").values(seq=-table.c.seq)
     assert ("derived", "outcomes") in tampered(filled, own)
+
+
+def test_a_past_of_copies_is_sound(store_location: Location) -> None:
+    fill(store_location, 70)
+    copied = Store.open(store_location)
+    assert check_store(copied).problems == []
+    copied.close()
 
 
 def test_a_copy_is_not_remembered_as_an_output_of_its_agent(store: Store) -> None:
