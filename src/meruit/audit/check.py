@@ -256,9 +256,8 @@ class _LogReader:
     def copy(self) -> "_LogReader":
         """The same, to be read on by a slice that may fail."""
         made = copy(self)
-        made._chain = self._chain.copy()
         made.problems, made.leaves, made.rows = [*self.problems], Counter(self.leaves), Counter(self.rows)
-        made._tiles = [[*hashes] for hashes in self._tiles]
+        vars(made).update(_chain=self._chain.copy(), _tiles=[[*hashes] for hashes in self._tiles])
         return made
 
     def add(self, code: str, where: str, message: str) -> None:

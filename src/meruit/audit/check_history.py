@@ -70,6 +70,9 @@ class _Dealt(NamedTuple):
         return outcomes == self.outcomes and 0 <= with_bonus - self.with_bonus <= self.unknown
 
 
+_NONE = _Dealt()
+
+
 @dataclass(slots=True)
 class _Past:
     """What the outcomes of one agent lead to, as far as they are read."""
@@ -79,7 +82,7 @@ class _Past:
     """None once it is not known: an outcome has no dossier."""
     leaf: int = -1
     """Of the last outcome."""
-    total: _Dealt = _Dealt()
+    total: _Dealt = _NONE
     dealt: dict[str, _Dealt] = field(default_factory=dict)
     """By consumer."""
     part: int = 0
@@ -98,7 +101,7 @@ class _Past:
         """Count one outcome more."""
         self.total = self.total.add(checked)
         if self.has(consumer):
-            self.dealt[consumer] = self.dealt.get(consumer, _Dealt()).add(checked)
+            self.dealt[consumer] = self.dealt.get(consumer, _NONE).add(checked)
         while len(self.dealt) > MAX_CONSUMERS:
             self.parts *= 2
             self.dealt = {name: one for name, one in self.dealt.items() if self.has(name)}
@@ -234,7 +237,7 @@ class _Page:
                 if past is None:
                     fits = self._has_contracts(agent)
                 elif consumer and past.has(consumer):
-                    fits = past.dealt.get(consumer, _Dealt()).fits(row.outcomes, row.with_bonus)
+                    fits = past.dealt.get(consumer, _NONE).fits(row.outcomes, row.with_bonus)
                 else:
                     # A consumer of another part, or all of them.
                     fits = bool(consumer) or past.total.fits(row.outcomes, row.with_bonus)

@@ -188,8 +188,8 @@ class SummaryBuilder:
             tag = self._tags.get(name)
             if tag is None:
                 tag = self._tags[name] = _TagTally(clustered=self._clustered)
-            if (tally := tag.find(value)) is not None:
-                tally.add(passed=case.success, open_=open_, group=group, times=times)
+            if (counted := tag.find(value)) is not None:
+                counted.add(passed=case.success, open_=open_, group=group, times=times)
         if not open_:
             self._add_score(case, times)
         self._add_extras(case, times)

@@ -46,7 +46,7 @@ class KeyChain:
     def copy(self) -> "KeyChain":
         """The same keys, to be continued without a change to these."""
         made = copy(self)
-        made._in_force, made._retired = dict(self._in_force), dict(self._retired)
+        vars(made).update(_in_force=dict(self._in_force), _retired=dict(self._retired))
         return made
 
     @property
