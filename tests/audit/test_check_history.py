@@ -170,9 +170,7 @@ def test_a_slice_that_fails_anywhere_may_be_tried_again(filled: Store, monkeypat
 
 
 @pytest.mark.parametrize("page", [1, 256])
-def test_consumers_are_counted_in_parts_where_there_are_many(
-    store: Store, monkeypatch: pytest.MonkeyPatch, page: int
-) -> None:
+def test_of_many_consumers_each_is_compared(store: Store, monkeypatch: pytest.MonkeyPatch, page: int) -> None:
     trading, table = Trading(store), tables.dealings
     for number in range(9):
         contract = trading.given(agent="a1", consumer_id=f"c{number}", input={"reference": "the reference"})
@@ -182,8 +180,17 @@ def test_consumers_are_counted_in_parts_where_there_are_many(
     assert check_store(store).problems == []
     for number in (0, 4, 8):
         of_pair = (table.c.agent_id == "a1") & (table.c.consumer_id == f"c{number}")
-        one_more = update(table).where(of_pair).values(outcomes=table.c.outcomes + 1)
-        assert tampered(store, one_more) == {("derived", "dealings")}
+        for change in (
+            {"outcomes": table.c.outcomes + 1},
+            {"with_bonus": table.c.with_bonus - 1},
+            {"consumer_id": "other"},
+        ):
+            # The sums of all agents are changed with it.
+            everywhere = table.c.consumer_id == f"c{number}"
+            assert tampered(store, update(table).where(everywhere).values(**change)) == {("derived", "dealings")}
+            assert tampered(store, update(table).where(of_pair).values(**change)) == {("derived", "dealings")}
+    last = (table.c.agent_id == "a1") & (table.c.consumer_id == "c8")
+    assert tampered(store, delete(table).where(last)) == {("derived", "dealings")}
 
 
 def test_rows_of_an_agent_without_contracts_are_named(filled: Store) -> None:

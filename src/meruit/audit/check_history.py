@@ -11,7 +11,9 @@ are compared in the same transaction. So what is completed meanwhile is counted 
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from itertools import islice
+from secrets import token_bytes
 from typing import Any, NamedTuple
 
 import msgspec
@@ -27,7 +29,8 @@ PAGE = 256
 MAX_PASSED = 4_096
 """Outcomes without a contract that one slice passes over."""
 MAX_CONSUMERS = 10_000
-"""Consumers of one agent that are counted at once; the outcomes of an agent with more are read several times."""
+"""Consumers of one agent that are counted one by one; the others are compared by sums."""
+KEY_BYTES = 16
 FETCH_ROWS = 1_000
 MAX_FOUND = 1_000
 """Most differences of one slice that are named."""
@@ -60,10 +63,15 @@ class _Dealt(NamedTuple):
     unknown: int = 0
     """Outcomes without a dossier."""
 
-    def add(self, checked: GovernanceCheck | None) -> "_Dealt":
+    def add(self, checked: GovernanceCheck | None, weight: int = 1) -> "_Dealt":
         """One outcome more."""
-        earned = checked is not None and checked.dossier.earned_bonus
-        return _Dealt(self.outcomes + 1, self.with_bonus + earned, self.unknown + (checked is None))
+        bonus = weight if checked is not None and checked.dossier.earned_bonus else 0
+        unknown = weight if checked is None else 0
+        return _Dealt(self.outcomes + weight, self.with_bonus + bonus, self.unknown + unknown)
+
+    def add_row(self, outcomes: int, with_bonus: int, weight: int) -> "_Dealt":
+        """What a row says more."""
+        return _Dealt(self.outcomes + outcomes * weight, self.with_bonus + with_bonus * weight)
 
     def fits(self, outcomes: int, with_bonus: int) -> bool:
         """Whether a row may say so."""
@@ -84,31 +92,21 @@ class _Past:
     """Of the last outcome."""
     total: _Dealt = _NONE
     dealt: dict[str, _Dealt] = field(default_factory=dict)
-    """By consumer."""
-    part: int = 0
-    """Which consumers are counted; one reading of the outcomes counts each of `parts`."""
-    parts: int = 1
+    """By consumer, of the first MAX_CONSUMERS."""
+    rest: _Dealt = _NONE
+    """Of all further ones: a sum, in which each consumer has a weight that no database writer can foresee."""
 
     def copy(self) -> "_Past":
         """The same, for a slice that may fail."""
         return replace(self, dealt=dict(self.dealt))
 
-    def has(self, consumer: str) -> bool:
-        """Whether a consumer is in the part that is counted."""
-        return self.parts == 1 or hash(consumer) % self.parts == self.part
-
-    def count(self, consumer: str, checked: GovernanceCheck | None) -> None:
+    def count(self, consumer: str, checked: GovernanceCheck | None, key: bytes) -> None:
         """Count one outcome more."""
         self.total = self.total.add(checked)
-        if self.has(consumer):
+        if consumer in self.dealt or len(self.dealt) < MAX_CONSUMERS:
             self.dealt[consumer] = self.dealt.get(consumer, _NONE).add(checked)
-        while len(self.dealt) > MAX_CONSUMERS:
-            self.parts *= 2
-            self.dealt = {name: one for name, one in self.dealt.items() if self.has(name)}
-
-    def next_part(self) -> "_Past | None":
-        """What another reading of the outcomes begins with; None where every consumer was counted."""
-        return None if self.part + 1 == self.parts else _Past(self.agent, part=self.part + 1, parts=self.parts)
+        else:
+            self.rest = self.rest.add(checked, _weigh(consumer, key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +128,7 @@ class HistoryScan:
 
     def __init__(self) -> None:
         self._place = _Place()
+        self._key = token_bytes(KEY_BYTES)
         self.done = False
         """Whether all is compared."""
         self.count = 0
@@ -141,7 +140,7 @@ class HistoryScan:
             found = [*_compare_sums(connection)]
             self.done = True
             return found
-        page, found = _Page(connection, self._place), []
+        page, found = _Page(connection, self._place, self._key), []
         for one in page.compare():
             if len(found) < MAX_FOUND:
                 found.append(one)
@@ -153,14 +152,15 @@ class HistoryScan:
 class _Page:
     """The outcomes of one slice, and the rows of the agents who have no others."""
 
-    def __init__(self, connection: Connection, place: _Place) -> None:
-        self._connection, self._place = connection, place
+    def __init__(self, connection: Connection, place: _Place, key: bytes) -> None:
+        self._connection, self._place, self._key = connection, place, key
         self._after = place.after
         self._past = None if place.past is None else place.past.copy()
         self._ended: dict[_Agent, _Past] = {}
         """Agents whose outcomes are all read, in order."""
         self._is_last = False
         self.count = 0
+        """Rows that were compared."""
 
     def compare(self) -> Iterator[Difference]:
         """Read the outcomes, then the rows that follow from them."""
@@ -171,13 +171,8 @@ class _Page:
 
     def find_next(self) -> _Place:
         """Where the slice after this one begins."""
-        last = next(reversed(self._ended.values()), None)
-        if last is None:
-            return _Place(self._after, self._place.compared, self._past, self._is_last)
-        again = last.next_part()
-        if again is not None:
-            return _Place((*last.agent, -1), last.agent, again)
-        return _Place(self._after, last.agent, self._past, self._is_last)
+        compared = next(reversed(self._ended), self._place.compared)
+        return _Place(self._after, compared, self._past, self._is_last)
 
     def _read_outcomes(self) -> Iterator[Difference]:
         passed = contracts = 0
@@ -185,8 +180,8 @@ class _Page:
         with closing(batches.execute(_outcomes_after(self._after))) as rows:
             for row in rows:
                 agent = _Agent(row.tenant, row.agent_id)
-                if self._past is not None and self._past.agent != agent and self._end(self._past):
-                    break
+                if self._past is not None and self._past.agent != agent:
+                    self._end(self._past)
                 if contracts == PAGE:
                     break
                 passed += 1
@@ -194,33 +189,57 @@ class _Page:
                 if row.contract_id is not None:
                     contracts += 1
                     self._past = self._past or _Past(agent)
-                    yield from _replay(self._connection, self._past, row)
+                    yield from self._replay(self._past, row)
             else:
-                if passed < MAX_PASSED:
-                    self._is_last = self._past is None or not self._end(self._past)
+                self._is_last = passed < MAX_PASSED
+        if self._is_last and self._past is not None:
+            self._end(self._past)
         self.count += contracts
 
-    def _end(self, past: _Past) -> bool:
-        """Note that all outcomes of an agent are read; whether they are to be read again, before those of others."""
+    def _end(self, past: _Past) -> None:
+        """Note that all outcomes of an agent are read."""
         self._ended[past.agent] = past
         self._past = None
         # What the agent completes from now on is left to the next check.
         self._after = (*past.agent, _LAST)
-        return past.next_part() is not None
+
+    # Any, here and below: rows of SQLAlchemy.
+    def _replay(self, past: _Past, row: Any) -> Iterator[Difference]:
+        """Add an outcome to the past of its agent, and compare what its dossier was given with the past before it."""
+        checked = _read_check(row.body)
+        past.count(row.consumer_id, checked, self._key)
+        if row.evidence_leaf <= past.leaf:
+            yield f"outcomes {row.tenant}/{row.id}", "its number is not in the order of the log"
+        past.leaf = row.evidence_leaf
+        if checked is None:
+            # What it added is not known.
+            past.memory = None
+            return
+        if checked.output is not None:
+            yield from _compare_output(self._connection, row, checked.output)
+        if past.memory is None:
+            return
+        memory, facts, given, day = past.memory, checked.dossier.metrics, checked.dossier.history, row.at // DAY_MICROS
+        expected = (*recent(memory, facts), memory.mismatches, baselines(memory, {fact.metric for fact in facts}, day))
+        if (given.margins, given.accuracies, given.latency_mismatches, given.baselines) != expected:
+            yield f"governance_checks {row.tenant}/{row.id}/1", "its dossier had another history of the agent"
+        mismatch = "latency_mismatch" in checked.result.names
+        past.memory = update_history(memory, facts, day, mismatch=mismatch)
 
     def _compare_histories(self) -> Iterator[Difference]:
         """Compare the statistics of each agent."""
         table = tables.agent_histories
-        missing = {agent for agent, past in self._ended.items() if not past.part}
+        missing = {*self._ended}
         with closing(self._find_rows(table, select(table).where(table.c.kind == CONTRACTS))) as rows:
             for row in rows:
                 agent = _Agent(row.tenant, row.agent_id)
                 missing.discard(agent)
+                self.count += 1
                 past = self._ended.get(agent)
                 if past is None:
                     led_to_it = self._has_contracts(agent)
                 else:
-                    led_to_it = past.part > 0 or past.memory is None or bytes(row.body) == past.memory.to_json()
+                    led_to_it = past.memory is None or bytes(row.body) == past.memory.to_json()
                 if not led_to_it:
                     where = f"{table.name} {'/'.join(agent)}/{row.kind}"
                     yield where, "not what the dossiers of the agent's contracts lead to"
@@ -229,34 +248,33 @@ class _Page:
     def _compare_dealings(self) -> Iterator[Difference]:
         """Compare how often each agent dealt with each consumer, and with all."""
         table = tables.dealings
-        missing = {agent: {*past.dealt, *([] if past.part else [""])} for agent, past in self._ended.items()}
+        missing = {agent: {"", *past.dealt} for agent, past in self._ended.items()}
+        rest = dict.fromkeys(self._ended, _NONE)
         with closing(self._find_rows(table, select(table).where(table.c.agent_id != ""))) as rows:
             for row in rows:
                 agent, consumer = _Agent(row.tenant, row.agent_id), row.consumer_id
+                said = row.outcomes, row.with_bonus
+                self.count += 1
                 past = self._ended.get(agent)
                 if past is None:
                     fits = self._has_contracts(agent)
-                elif consumer and past.has(consumer):
-                    fits = past.dealt.get(consumer, _NONE).fits(row.outcomes, row.with_bonus)
-                else:
-                    # A consumer of another part, or all of them.
-                    fits = bool(consumer) or past.total.fits(row.outcomes, row.with_bonus)
-                if past is not None:
+                elif consumer in missing[agent]:
                     missing[agent].discard(consumer)
+                    fits = (past.dealt[consumer] if consumer else past.total).fits(*said)
+                else:
+                    rest[agent] = rest[agent].add_row(*said, _weigh(consumer, self._key))
+                    fits = past.rest != _NONE
                 if not fits:
                     yield f"{table.name} {'/'.join(agent)}/{consumer}", _NOT_SUM
-        for agent, consumers in missing.items():
-            yield from _name_gone(table, ((*agent, consumer) for consumer in consumers))
+        for agent, past in self._ended.items():
+            yield from _name_gone(table, ((*agent, consumer) for consumer in missing[agent]))
+            if past.rest != _NONE and not past.rest.fits(*rest[agent][:2]):
+                yield f"{table.name} {'/'.join(agent)}", f"of some consumers, {_NOT_SUM}"
 
-    # Any, here and below: rows of SQLAlchemy.
     def _find_rows(self, table: Table, query: Select[Any]) -> Any:
         """The rows of the agents that ended, and of those between them, who may have no outcome."""
         key = tuple_(table.c.tenant, table.c.agent_id)
-        first = next(iter(self._ended.values()), None)
-        if first is not None and first.part:
-            query = query.where(key >= tuple_(*first.agent))
-        else:
-            query = query.where(key > tuple_(*self._place.compared))
+        query = query.where(key > tuple_(*self._place.compared))
         if not self._is_last:
             query = query.where(key <= tuple_(*next(reversed(self._ended))))
         batches = self._connection.execution_options(yield_per=FETCH_ROWS)
@@ -290,37 +308,18 @@ def _outcomes_after(after: tuple[str, str, int]) -> Select[Any]:
     return query.order_by(*keys).limit(MAX_PASSED)
 
 
+def _weigh(consumer: str, key: bytes) -> int:
+    """The weight of a consumer in sums, which only this check knows."""
+    # A name that a database keeps has no half of a surrogate pair.
+    return int.from_bytes(blake2b(consumer.encode(), key=key, digest_size=KEY_BYTES).digest(), "big")
+
+
 def _read_check(body: bytes | None) -> GovernanceCheck | None:
     """The dossier of a contract; None without one, and where it was changed, which its own row shows."""
     try:
         return None if body is None else GovernanceCheck.from_json(body)
     except (msgspec.DecodeError, msgspec.ValidationError):
         return None
-
-
-def _replay(connection: Connection, past: _Past, row: Any) -> Iterator[Difference]:
-    """Add an outcome to the past of its agent, and compare what its dossier was given with the past before it."""
-    checked = _read_check(row.body)
-    past.count(row.consumer_id, checked)
-    if past.part:
-        return
-    if row.evidence_leaf <= past.leaf:
-        yield f"outcomes {row.tenant}/{row.id}", "its number is not in the order of the log"
-    past.leaf = row.evidence_leaf
-    if checked is None:
-        # What it added is not known.
-        past.memory = None
-        return
-    if checked.output is not None:
-        yield from _compare_output(connection, row, checked.output)
-    if past.memory is None:
-        return
-    memory, facts, given, day = past.memory, checked.dossier.metrics, checked.dossier.history, row.at // DAY_MICROS
-    expected = (*recent(memory, facts), memory.mismatches, baselines(memory, {fact.metric for fact in facts}, day))
-    if (given.margins, given.accuracies, given.latency_mismatches, given.baselines) != expected:
-        yield f"governance_checks {row.tenant}/{row.id}/1", "its dossier had another history of the agent"
-    mismatch = "latency_mismatch" in checked.result.names
-    past.memory = update_history(memory, facts, day, mismatch=mismatch)
 
 
 def _compare_output(connection: Connection, row: Any, output: RecordedOutput) -> Iterator[Difference]:
