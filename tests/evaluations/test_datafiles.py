@@ -225,6 +225,26 @@ def test_a_line_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
+    ("mapping", "row", "expected"),
+    [
+        ("output.text=a", {"id": "x", "a": "b"}, ("x", 0)),
+        ("output.text=a", {"case_id": 7, "epoch": 2, "a": "b"}, ("7", 2)),
+        ("output.text=a", {"id": None, "a": "b"}, ("1", 0)),
+        ("output.text=a,id=q", {"id": "x", "q": "y", "a": "b"}, ("y", 0)),
+        ("output.text=a,input.customer=id", {"id": "x", "a": "b"}, ("1", 0)),
+        ("output.text=a,repeat=n", {"id": "x", "repeat": 5, "n": 1, "a": "b"}, ("x", 1)),
+    ],
+)
+def test_ids_are_read_also_where_a_mapping_does_not_name_them(
+    mapping: str, row: dict[str, Any], expected: tuple[str, int], tmp_path: Path
+) -> None:
+    """By row numbers, two files in another order would be compared case by wrong case."""
+    path = written(tmp_path, "rows.jsonl", json.dumps(row))
+    (case,) = read(path, ColumnMap.parse(mapping))
+    assert (case.id, case.repeat) == expected
+
+
+@pytest.mark.parametrize(
     "mapping", ["a", "=b", "output.text=", "x.y=z", "output..text=a", "tags=t", "id=a,id=b", "outptu.text=a"]
 )
 def test_a_mapping_that_cannot_be_meant_is_refused(mapping: str) -> None:

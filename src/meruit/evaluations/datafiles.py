@@ -58,6 +58,8 @@ KNOWN_COLUMNS = {
     **dict.fromkeys(("ttfb_ms", "time_to_first_byte"), "metadata.ttfb_ms"),
     **dict.fromkeys(("processing_ms", "processing_time"), "metadata.processing_ms"),
 }
+NAMING = ("id", "repeat")
+"""What tells cases from each other."""
 TIMES = frozenset(target for target in KNOWN_COLUMNS.values() if target.startswith("metadata."))
 """What metrics of latency read: numbers."""
 # A mapping may name a part as a column is often named, and a time by the metric that reads it.
@@ -103,7 +105,20 @@ class ColumnMap:
             if column not in row:
                 raise MeruitError(f"no column is named {column!r}{nearest(column, row)}; there are {_columns(row)}")
             values[target] = row[column] if has_types else _from_cell(target, row[column])
+        for target, column in _naming_columns(tuple(row), self.targets):
+            values[target] = row[column]
         return _case(values, default_id)
+
+
+@lru_cache(maxsize=256)
+def _naming_columns(columns: tuple[str, ...], mapped: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Columns with usual names for id and repeat of a case, unless a mapping says otherwise; with their targets.
+
+    Named by the numbers of their rows, cases of files in another order would be compared wrongly.
+    """
+    targets, used = {target for target, _ in mapped}, {column for _, column in mapped}
+    usual = {KNOWN_COLUMNS.get(column): column for column in reversed(columns) if column not in used}
+    return tuple((target, usual[target]) for target in NAMING if target in usual and target not in targets)
 
 
 def _check_target(target: str) -> None:
