@@ -174,8 +174,8 @@ def test_thoughts_are_not_the_answer(tmp_path: Path) -> None:
         "input__messages": json.dumps(asked),
         "output__messages": json.dumps([{"role": "assistant", "parts": parts}]),
     }
-    told = json.dumps([{"type": "text", "content": "Be brief."}])
-    spans = [span("a", "s", operation__name="chat", system_instructions=told, **texts)]
+    instructions = json.dumps([{"type": "text", "content": "Be brief."}])
+    spans = [span("a", "s", operation__name="chat", system_instructions=instructions, **texts)]
     (case,) = read(write(tmp_path / "spans.jsonl", spans))
     assert answer(case) == "4"
     assert [one["role"] for one in case.metadata["messages"]] == ["system", "user", "assistant"]
