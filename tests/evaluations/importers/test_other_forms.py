@@ -619,3 +619,12 @@ def test_a_trial_that_died_in_a_step_stays_open(tmp_path: Path) -> None:
 def test_a_step_with_a_long_name_has_no_trajectory(tmp_path: Path) -> None:
     for name in ("x" * 300, "a\0b"):
         assert trial(tmp_path, **REWARDED, step_results=[{**REWARDED, "step_name": name}]).claimed == "pass"
+
+
+@pytest.mark.parametrize("scorer", [["match"], {"name": "match"}, 5, "another", "match"])
+def test_a_headline_that_names_no_scorer_leaves_the_first(tmp_path: Path, scorer: Any) -> None:
+    scores = {"match": {"value": "C"}, "style": {"value": "I"}}
+    log = {"version": 2, "status": "success", "eval": {"task": "t", "run_id": "r", "dataset": {}}}
+    log |= {"results": {"headline": {"scorer": scorer}}, "samples": [{"id": "a", "epoch": 1, "scores": scores}]}
+    (tmp_path / "log.json").write_text(json.dumps(log), encoding="utf-8")
+    assert [case.claimed for case in read(tmp_path / "log.json", "inspect")] == ["pass"]
