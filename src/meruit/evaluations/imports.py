@@ -15,7 +15,7 @@ from meruit.errors import ImportDamaged, ImportFormatUnknown, ImportWithoutClaim
 from meruit.evaluations.evaluation import MAX_TAGS, Case, EvaluationRecord, EvaluationStatus
 from meruit.evaluations.importers.support.pieces import Claim, ImportedCase, ImportNote, Piece, RunFacts, name_of
 from meruit.evaluations.importers.support.source import ImportSource
-from meruit.evaluations.run import Report, run_cases
+from meruit.evaluations.run import Report, check_same_reading, run_cases
 from meruit.evaluations.service import Evaluator
 from meruit.model.verdict import Verdict
 from meruit.model.work import ORIGIN
@@ -156,6 +156,8 @@ def import_source(  # noqa: PLR0913 - one a choice
     started = evaluator.start(
         name, compiled, tags=all_tags, dataset_digest=found.digest, planned=found.cases, replaces_empty=True
     )
+    if started.cases:
+        check_same_reading(evaluator.reader, started, _cases(source, importer, pass_score), has_target=False)
     done = run_cases(evaluator, started, compiled, _cases(source, importer, pass_score), report=report)
     return ImportResult(done, found, is_new=True)
 

@@ -120,8 +120,8 @@ def check_same_reading(
         ours += [case.output or {}, case.metadata, case.cost_micros]
     if case is None or any(payload_digest(a) != payload_digest(b) for a, b in zip(theirs, ours, strict=True)):
         raise EvaluationConflict(
-            f"the evaluation {evaluation.name!r} was begun with other columns (--map), and {evaluation.cases:,} cases "
-            "are recorded; choose another name, or continue with the same columns"
+            f"the evaluation {evaluation.name!r} was begun with cases that were read otherwise (--map, --pass-score), "
+            f"and {evaluation.cases:,} of them are recorded; choose another name, or continue as it was begun"
         )
 
 

@@ -64,6 +64,11 @@ class Evaluator:
         self._tenant = tenant
         self._judge = CaseJudge(registrar.engine, tenant, registrar.store.surroundings)
 
+    @property
+    def reader(self) -> Evaluations:
+        """What reads evaluations of the tenant."""
+        return Evaluations(self._store, self._tenant)
+
     def compile(self, written: Mapping[str, Any] | SuccessCriteria) -> CompiledCriteria:
         """Criteria for any number of cases; raises CriteriaError with every problem."""
         return self._registrar.compile(written)
@@ -273,14 +278,13 @@ class Evaluator:
         except AuthorError as refused:
             raise UnknownJudge(str(refused)) from None
         scope = judging_scope(self._tenant, evaluations[0], question)
-        reader = Evaluations(self._store, self._tenant)
-        return compare_pairwise(reader, evaluations, judge, scope, MAX_PAIRS_A_REQUEST, watch)
+        return compare_pairwise(self.reader, evaluations, judge, scope, MAX_PAIRS_A_REQUEST, watch)
 
     def draft_finish(self, evaluation: EvaluationRecord) -> Write[EvaluationRecord]:
         """The write that finishes an evaluation; its cases are counted first."""
         figures = None
         if evaluation.status is EvaluationStatus.RUNNING:
-            figures = Evaluations(self._store, self._tenant).draft_figures(evaluation)
+            figures = self.reader.draft_figures(evaluation)
         return FinishEvaluation(self._tenant, evaluation.id, figures)
 
 

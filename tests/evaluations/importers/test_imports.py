@@ -117,6 +117,24 @@ def test_a_number_is_a_pass_from_the_pass_score_on(evaluator: Evaluator, reader:
     assert [case.claimed for case in reader.cases(lenient.evaluation)] == ["fail", "pass", "pass", None, None]
 
 
+def test_an_import_that_was_stopped_goes_on_as_it_was_begun(
+    evaluator: Evaluator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = "".join(f'{{"example_id": {n}, "prompt": "?", "completion": "a", "reward": 0.6}}\n' for n in range(3))
+    path = write(tmp_path, {"results.jsonl": rows})
+
+    def stop(_self: Evaluator, _evaluation: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Evaluator, "finish", stop)
+        with pytest.raises(KeyboardInterrupt):
+            import_file(evaluator, path)
+    with pytest.raises(EvaluationConflict):
+        import_file(evaluator, path, pass_score=0.5)
+    assert import_file(evaluator, path).evaluation.cases == 3
+
+
 def test_a_repeated_id_is_another_try(evaluator: Evaluator, reader: Evaluations, tmp_path: Path) -> None:
     row = '{"example_id": 7, "prompt": "?", "completion": "a", "reward": 1.0}\n'
     done = import_file(evaluator, write(tmp_path, {"results.jsonl": row * 3})).evaluation
