@@ -176,8 +176,9 @@ class _Page:
 
     def _read_outcomes(self) -> Iterator[Difference]:
         passed = contracts = 0
-        batches = self._connection.execution_options(yield_per=PAGE)
-        with closing(batches.execute(_outcomes_after(self._after))) as rows:
+        # The options of a connection would hold for every statement after this one.
+        options = {"yield_per": PAGE}
+        with closing(self._connection.execute(_outcomes_after(self._after), execution_options=options)) as rows:
             for row in rows:
                 agent = _Agent(row.tenant, row.agent_id)
                 if self._past is not None and self._past.agent != agent:
@@ -277,8 +278,8 @@ class _Page:
         query = query.where(key > tuple_(*self._place.compared))
         if not self._is_last:
             query = query.where(key <= tuple_(*next(reversed(self._ended))))
-        batches = self._connection.execution_options(yield_per=FETCH_ROWS)
-        return batches.execute(query.order_by(*table.primary_key.columns))
+        options = {"yield_per": FETCH_ROWS}
+        return self._connection.execute(query.order_by(*table.primary_key.columns), execution_options=options)
 
     def _has_contracts(self, agent: _Agent) -> bool:
         """Whether an agent without outcomes in this slice completed its first contract after they were read."""
