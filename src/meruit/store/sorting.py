@@ -114,8 +114,9 @@ def iterate_sorted(
     left, place = limit, _read_cursor(order.after, key)
     for part in _parts(query, key, place, descending=order.descending):
         # Closed also when the caller has seen enough: the cursor is the database's.
-        streamed = connection.execution_options(yield_per=min(FETCH_ROWS, limit or FETCH_ROWS))
-        with closing(streamed.execute(part if left is None else part.limit(left))) as rows:
+        options = {"yield_per": min(FETCH_ROWS, limit or FETCH_ROWS)}
+        limited = part if left is None else part.limit(left)
+        with closing(connection.execute(limited, execution_options=options)) as rows:
             for row in rows:
                 left = None if left is None else left - 1
                 yield row, _write_cursor(row[-2], row[-1])

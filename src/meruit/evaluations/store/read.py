@@ -149,7 +149,7 @@ def page(
     if before is not None:
         query = query.where(table.c.id < before)
     found: list[EvaluationRecord] = []
-    with closing(connection.execution_options(yield_per=MAX_PAGE).execute(query)) as rows:
+    with closing(connection.execute(query, execution_options={"yield_per": MAX_PAGE})) as rows:
         for row in rows:
             if len(found) == min(limit, MAX_PAGE):
                 break
@@ -228,7 +228,7 @@ def cases(
         # Tags are looked at here, so that more rows may be needed than cases are wanted.
         query, batch = (query if wanted.tags else query.limit(limit)), min(FETCH_ROWS, max(FEWEST_ROWS, limit))
     # Closed also when the caller has seen enough: the cursor is the database's.
-    with closing(connection.execution_options(yield_per=batch).execute(query)) as rows:
+    with closing(connection.execute(query, execution_options={"yield_per": batch})) as rows:
         for row in rows:
             case = case_of(row)
             # Tags are JSON in a blob: no index helps, and each case has few.
@@ -286,7 +286,7 @@ def positions(connection: Connection, tenant: str, evaluation_id: str, wanted: C
         .where(_cases.tenant == tenant, _cases.evaluation_id == evaluation_id, *_fitting(wanted))
         .order_by(_cases.seq)
     )
-    with closing(connection.execution_options(yield_per=FETCH_ROWS).execute(query)) as rows:
+    with closing(connection.execute(query, execution_options={"yield_per": FETCH_ROWS})) as rows:
         for seq, tags in rows:
             if not wanted.tags or has_tags({} if tags is None else msgspec.json.decode(tags), wanted.tags):
                 yield seq
@@ -335,8 +335,9 @@ def alike_cases(connection: Connection, tenant: str, evaluation_id: str) -> Iter
     """
     # As text, here and in `shape`: every run asks this once, and building the query takes longer than a small answer.
     query = in_style(_ALIKE, connection)
-    options = connection.execution_options(yield_per=FETCH_ROWS)
-    with closing(options.exec_driver_sql(query, (tenant, evaluation_id))) as rows:
+    # The options of a connection would hold for every statement after this one.
+    options = {"yield_per": FETCH_ROWS}
+    with closing(connection.exec_driver_sql(query, (tenant, evaluation_id), options)) as rows:
         for verdict, success, score, statuses, tags, claimed, error, faults, cost, times in rows:
             case = CaseSummary(
                 "",
@@ -389,7 +390,7 @@ def latencies(connection: Connection, tenant: str, evaluation_id: str) -> Iterat
     query = select(table.c.latency_ms).where(
         table.c.tenant == tenant, table.c.evaluation_id == evaluation_id, table.c.latency_ms.is_not(None)
     )
-    with closing(connection.execution_options(yield_per=FETCH_ROWS).execute(query).scalars()) as found:
+    with closing(connection.execute(query, execution_options={"yield_per": FETCH_ROWS}).scalars()) as found:
         yield from found
 
 
