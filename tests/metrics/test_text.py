@@ -346,12 +346,27 @@ def test_overlaps_do_not_depend_on_how_they_are_counted(one: list[str], other: l
             patch.setattr(module, "MAX_NUMBERED", 0)
         for module in (rouge, word_numbers):
             patch.setattr(module, "MAX_NATIVE_CELLS", 0)
+        patch.setattr(word_numbers, "MAX_BYTES", 0)
         counted = [metric(pair(" ".join(one), " ".join(other))) for metric in COMPARED]
     assert found == counted
     with pytest.MonkeyPatch.context() as patch:
+        # As texts are counted that are short, but whose numbers are not bytes.
+        patch.setattr(word_numbers, "MAX_BYTES", 0)
+        assert found == [metric(pair(" ".join(one), " ".join(other))) for metric in COMPARED]
         # As texts are counted that are neither short nor of so many words.
         patch.setattr(word_numbers, "MAX_SHORT", 0)
         assert found == [metric(pair(" ".join(one), " ".join(other))) for metric in COMPARED]
+
+
+@pytest.mark.parametrize("words", [word_numbers.MAX_BYTES - 1, word_numbers.MAX_BYTES, word_numbers.MAX_BYTES + 1])
+@pytest.mark.parametrize("known", [4, 40, 1_000])
+def test_texts_are_compared_where_numbers_cease_to_be_bytes(words: int, known: int) -> None:
+    chance, vocabulary = random.Random(words), [f"w{number}" for number in range(known)]
+    one = chance.choices(vocabulary, k=words - words // 2)
+    other = one[: words // 4] + chance.choices(vocabulary, k=words // 2 - words // 4)
+    reference, written = " ".join(one), " ".join(other)
+    assert bleu_score(pair(reference, written)) == near(expected_bleu(reference, written))
+    assert found_rouge(pair(reference, written)) == expected_rouge(reference, written)
 
 
 def test_twenty_thousand_words_are_compared() -> None:
@@ -380,6 +395,7 @@ def test_long_texts_are_counted_in_slices_with_equal_results(one: list[str], oth
         for module in (rouge, bleu, word_numbers):
             patch.setattr(module, "MAX_NUMBERED", 0)
         patch.setattr(word_numbers, "MAX_NATIVE_CELLS", 0)
+        patch.setattr(word_numbers, "MAX_BYTES", 0)
         whole = figures()
         patch.setattr(word_numbers, "SLICE_WORDS", most)
         assert figures() == whole
@@ -462,7 +478,7 @@ def test_rouge_types_share_one_cutting_into_words() -> None:
     work = pair("a b", "b c")
     found_rouge(work)
     with_tokenizer("rougeL", "char", work)
-    assert list(work.derived.values()) == [([0, 1], [1, 3])] * 2
+    assert list(work.derived.values()) == [(bytes([0, 1]), bytes([1, 3]))] * 2
 
 
 def test_comparing_is_costly_and_counting_is_not() -> None:

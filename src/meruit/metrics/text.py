@@ -49,12 +49,12 @@ def _visible_text(work: Work) -> str | Missing:
 
 def _reference(work_input: Mapping[str, Any]) -> str | Missing:
     reference = work_input.get("reference")
-    if not isinstance(reference, str | None):
+    if isinstance(reference, str) and reference:
+        return reference
+    if reference is not None and not isinstance(reference, str):
         why = f"the input's reference is not a text but {type(reference).__name__}"
         return Missing(why, fault=Fault.AUTHOR)
-    if not reference:
-        return Missing("the input has no reference to compare with", fault=Fault.AUTHOR)
-    return reference
+    return Missing("the input has no reference to compare with", fault=Fault.AUTHOR)
 
 
 class WordPair(NamedTuple):
@@ -122,10 +122,10 @@ def _short(text: str | Missing, whose: str) -> str | Missing:
 
 
 def _within_limit(reference: list[str], text: list[str]) -> WordPair | Missing:
-    for whose, words in (("reference", reference), ("text", text)):
-        if len(words) > MAX_WORDS:
-            return _too_costly(f"the {whose} has {len(words)} words, and at most {MAX_WORDS} are compared")
-    return WordPair(reference, text)
+    if len(reference) <= MAX_WORDS and len(text) <= MAX_WORDS:
+        return WordPair(reference, text)
+    whose, words = ("reference", reference) if len(reference) > MAX_WORDS else ("text", text)
+    return _too_costly(f"the {whose} has {len(words)} words, and at most {MAX_WORDS} are compared")
 
 
 def _too_costly(why: str) -> Missing:

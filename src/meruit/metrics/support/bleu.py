@@ -6,11 +6,13 @@ from math import exp, log
 
 from meruit.metrics.support.word_numbers import (
     MAX_NUMBERED,
+    NumberedPair,
     count_known,
     count_shared,
     count_shared_pairs,
     count_shared_words,
     count_values,
+    number_byte_runs,
     number_runs,
     number_words,
 )
@@ -121,7 +123,7 @@ def _count_runs(reference: Sequence[str], candidate: Sequence[str]) -> Iterator[
     yield count_shared_words(pair)
     if pair.base <= MAX_NUMBERED:
         yield count_shared_pairs(pair)
-        for runs in number_runs(pair, ORDERS, shortest=3):
+        for runs in _number_long_runs(pair):
             yield count_shared(*runs)
         return
     repeated = True
@@ -132,3 +134,11 @@ def _count_runs(reference: Sequence[str], candidate: Sequence[str]) -> Iterator[
             # Where no pair of words repeats no triple does, and nothing needs counting.
             found = len(count_known(_ngrams(pair.text, order), count_values(_ngrams(pair.reference, order))))
         yield found
+
+
+def _number_long_runs(pair: NumberedPair) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """The triples of both texts as numbers, then the runs of four."""
+    one, other = pair
+    if isinstance(one, bytes) and isinstance(other, bytes):
+        return number_byte_runs(one, other)
+    return number_runs(pair, ORDERS, shortest=3)

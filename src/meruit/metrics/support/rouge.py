@@ -80,6 +80,9 @@ def _f_measure(common: int, in_reference: int, in_candidate: int) -> float:
 
 def common_length(one: Sequence[int], other: Sequence[int]) -> int | None:
     """The length of the longest common subsequence, or None beyond a limit."""
+    if len(one) * len(other) <= min(SIEVED_FROM_CELLS, MAX_NATIVE_CELLS):
+        # Equal ends are found there, too, and sooner.
+        return native_common_length(one, other)
     start, end = _same_ends(one, other)
     one, other = one[start : len(one) - end], other[start : len(other) - end]
     if len(one) * len(other) > SIEVED_FROM_CELLS:

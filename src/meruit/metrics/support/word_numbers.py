@@ -13,6 +13,8 @@ SLICE_WORDS = 16_384
 """Words that are numbered or counted in one call."""
 WORD_BITS = 64
 MAX_ORDER = 4
+MAX_BYTES = 256
+"""Words of both texts up to which a word's number is one byte, and a run of MAX_ORDER words four."""
 MAX_NUMBERED = 38_000
 """Words of both texts up to which a run of MAX_ORDER words is a number below 2^61, which is its own hash."""
 MAX_SHORT = 2_048
@@ -22,10 +24,10 @@ MAX_NATIVE_CELLS = 100_000_000
 
 
 class NumberedPair(NamedTuple):
-    """Reference and text as numbers; equal words have equal numbers."""
+    """Reference and text as numbers, as bytes where all fit; equal words have equal numbers."""
 
-    reference: list[int]
-    text: list[int]
+    reference: Sequence[int]
+    text: Sequence[int]
 
     @property
     def base(self) -> int:
@@ -36,6 +38,8 @@ class NumberedPair(NamedTuple):
 def number_words(reference: Sequence[Hashable], text: Sequence[Hashable]) -> NumberedPair:
     """Number each word by where it first comes."""
     number = dict[Hashable, int]().setdefault
+    if len(reference) + len(text) <= MAX_BYTES:
+        return NumberedPair(bytes(map(number, reference, count())), bytes(map(number, text, count(len(reference)))))
     return NumberedPair(
         _number_all(reference, number, count()),
         _number_all(text, number, count(len(reference))),
@@ -92,6 +96,20 @@ def number_runs(
         numbers = unpack(f"<{length}Q", runs.to_bytes(length * WORD_BITS // 8, "little"))
         # What begins too near the end of a text is not a run.
         yield numbers[: max(0, middle - order + 1)], numbers[middle : max(middle, length - order + 1)]
+
+
+def number_byte_runs(one: bytes, other: bytes) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """The runs of 3 words of both texts as numbers, then those of 4: each word is one byte of the number."""
+    middle, length = len(one), len(one) + len(other)
+    words = one + other + bytes(MAX_ORDER)
+    runs = bytearray(MAX_ORDER * length)
+    for place in range(MAX_ORDER):
+        # This word of all runs at once: every fourth byte.
+        runs[place::MAX_ORDER] = words[place : place + length]
+        if place >= MAX_ORDER - 2:
+            numbers = unpack(f"<{length}I", runs)
+            # What begins too near the end of a text is not a run.
+            yield numbers[: max(0, middle - place)], numbers[middle : max(middle, length - place)]
 
 
 def count_shared_words(pair: NumberedPair) -> int:
