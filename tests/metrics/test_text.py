@@ -356,6 +356,9 @@ def test_overlaps_do_not_depend_on_how_they_are_counted(one: list[str], other: l
         # As texts are counted that are neither short nor of so many words.
         patch.setattr(word_numbers, "MAX_SHORT", 0)
         assert found == [metric(pair(" ".join(one), " ".join(other))) for metric in COMPARED]
+        # As runs are counted that are too many to sort in one call.
+        patch.setattr(word_numbers, "MAX_NATIVE_CELLS", 0)
+        assert found == [metric(pair(" ".join(one), " ".join(other))) for metric in COMPARED]
 
 
 @pytest.mark.parametrize("words", [word_numbers.MAX_BYTES - 1, word_numbers.MAX_BYTES, word_numbers.MAX_BYTES + 1])
