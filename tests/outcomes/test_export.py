@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
@@ -18,7 +19,7 @@ from meruit.model.access import Scope
 from meruit.model.canonical import digest
 from meruit.model.outcome import Labels, OutcomeRecord
 from meruit.outcomes import export as exporting
-from meruit.outcomes.export import MIXED, atomic_file, export_jsonl, export_parquet
+from meruit.outcomes.export import MIXED, atomic_file, export_jsonl, export_parquet, iterate_summaries
 from meruit.outcomes.rescore.run import LocalRunner, rescore
 from meruit.outcomes.service import Registrar, Submission
 from meruit.outcomes.store import batches
@@ -129,8 +130,21 @@ def test_erased_parts_are_null(store: Store, ids: list[str]) -> None:
 
 
 def test_nobody_has_no_work(store: Store) -> None:
+    nobody = SimpleNamespace(id="nobody", seq=1)
     with store.database.reading() as connection:
-        assert list(batches.works(connection, "default", ["nobody"], store.blobs)) == []
+        assert list(batches.works(connection, "default", [nobody], store.blobs)) == []
+        assert list(batches.works(connection, "default", [], store.blobs)) == []
+
+
+def test_work_is_found_at_neighbouring_places_and_at_distant_ones(store: Store, ids: list[str]) -> None:
+    with store.database.reading() as connection:
+        (page, _total), *_ = iterate_summaries(connection, SCOPE, None)
+        (all_works,) = batches.works(connection, "default", page, store.blobs)
+        assert [*all_works] == [one.id for one in page]
+        first = SimpleNamespace(id=page[0].id, seq=page[0].seq)
+        far = SimpleNamespace(id=page[-1].id, seq=10**6)
+        (some,) = batches.works(connection, "default", [first, far], store.blobs)
+    assert some == {one.id: all_works[one.id] for one in (first, far)}
 
 
 def test_evidence_that_is_gone_ends_the_export(store: Store) -> None:

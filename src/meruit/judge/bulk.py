@@ -246,6 +246,10 @@ class NumberedEvidence(Generic[T]):
         made = self._known[key] = self._conclude(numbers)
         return made
 
+    def pick(self, numbers: Sequence[float]) -> Sequence[float]:
+        """Those of a work's numbers that its conclusion lacks."""
+        return [numbers[place] for place in self.picked]
+
     def _conclude(self, numbers: Sequence[float]) -> NumberlessConclusion[T] | None:
         evidence = [*self._evidence]
         for position, place in self._places:

@@ -177,7 +177,7 @@ def _versions_with_work(
         by_id = {one.id: one for one in page}
         rows = batches.versions(connection, scope.tenant, [*by_id], every=every_version)
         bills = live_bills(connection, scope.tenant, [one.contract_id for one in page])
-        for group in batches.works(connection, scope.tenant, [*by_id], store.blobs):
+        for group in batches.works(connection, scope.tenant, page, store.blobs):
             found = []
             for name, work in group.items():
                 if isinstance(work, StoreError):

@@ -26,11 +26,11 @@ from meruit.model.time import to_micros
 from meruit.model.verdict import Verdict, VerificationResult
 from meruit.model.work import Work
 from meruit.outcomes.rescore.alike import MAX_ALIKE, AlikeResult, AlikeResults, StoredResult
-from meruit.outcomes.rescore.in_bulk import JudgedPage, judge_page
+from meruit.outcomes.rescore.in_bulk import JudgedPage, PlainOutcome, judge_page, measure_page
 from meruit.outcomes.rescore.reuse import OWN_FLAW, EvidenceSources
 from meruit.outcomes.segment import ResultParts
 from meruit.outcomes.store import batches
-from meruit.outcomes.store.batches import LatestVersion, OutcomePlace
+from meruit.outcomes.store.batches import LatestVersion, OutcomePlace, PlacedOutcome
 from meruit.outcomes.store.read import OutcomeFilter, criteria_body, criteria_from
 from meruit.outcomes.store.read import OutcomeWork as StoredWork
 from meruit.outcomes.store.rescored import AddRescored, RescoredResult, RescoredVerdict, RescoredVersion
@@ -155,6 +155,8 @@ class RescoreTask:
         self.now = now
         self.written_now = encode_time(now)
         self._conclusions = self.engine.conclusions(self.compiled, lambda result: result)
+        self.may_measure = self._conclusions is not None
+        """Whether what is alike can be measured once: nothing has to be awaited."""
         self._from_evidence: dict[AlikeResult, NumberedEvidence[RescoredVerdict]] = {}
         self._measured: dict[tuple[AlikeResult, _Measured], _Rescored | None] = {}
 
@@ -180,10 +182,10 @@ class RescoreTask:
     def _judge_alike(self, row: RescoreRow, stored: StoredResult) -> tuple["_Rescored", Sequence[float]] | None:
         """The new result and the numbers that it lacks; None where the row has to be judged for itself."""
         if row.sources is None:
-            return self._measure(row, stored)
+            return self.measure(stored.alike, row.work, stored.parts.in_hex()) if self.may_measure else None
         numbers, known = stored.parts.numbers, self.evidence_of(stored.alike)
         shared = known.of(numbers)
-        return None if shared is None else (shared, [numbers[place] for place in known.picked])
+        return None if shared is None else (shared, known.pick(numbers))
 
     def evidence_of(self, alike: AlikeResult) -> NumberedEvidence[RescoredVerdict]:
         """The evidence in stored results, which answers the new criteria."""
@@ -206,21 +208,23 @@ class RescoreTask:
             plan, versions, evidence, places, RescoredVerdict.of, lambda result: carry_answer(alike.result, result)
         )
 
-    def _measure(self, row: RescoreRow, stored: StoredResult) -> tuple["_Rescored", Sequence[float]] | None:
+    def measure(
+        self, alike: AlikeResult, work: StoredWork, digests: tuple[bytes, bytes, bytes]
+    ) -> tuple["_Rescored", Sequence[float]] | None:
+        """The new result of work, and the numbers that it lacks; None where the work has to be judged for itself."""
         if self._conclusions is None:
             return None
         # The work is what it was, and so are its digests: the store has compared them with what it read.
-        given, done, run = [_EMPTY if part == b"{}" else _decode(part or b"{}") for part in row.work]
-        work = Work(done, given, run)
-        found = self._conclusions.without_numbers(work, stored.parts.in_hex())
+        given, done, run = [_EMPTY if part == b"{}" else _decode(part or b"{}") for part in work]
+        found = self._conclusions.without_numbers(Work(done, given, run), digests)
         if found is None:
             return None
         measured, numbers = found
-        key = stored.alike, measured
+        key = alike, measured
         if key not in self._measured:
             if len(self._measured) >= MAX_ALIKE:
                 self._measured.clear()
-            result = carry_answer(stored.alike.result, measured.result)
+            result = carry_answer(alike.result, measured.result)
             self._measured[key] = measured.with_numbers_of(result, RescoredVerdict.of)
         shared = self._measured[key]
         return None if shared is None else (shared, numbers)
@@ -437,6 +441,7 @@ class OutcomeScan:
         self.examined = 0
         self._store, self._task, self._narrowed, self._again = store, task, narrowed, again
         self._scope = Scope(tenant)
+        self._query = batches.latest_versions(self._scope, narrowed)
         self._known = LruCache[str, AlikeResults](MAX_SETS)
         self.total = 0
         if span is not None:
@@ -461,20 +466,21 @@ class OutcomeScan:
     def batches(self, *, ready: bool = False) -> Iterator[RescoreBatch]:
         """All that is to be judged, with what judging it takes; the work is read only where it must be.
 
-        With `ready`, most of what evidence answers is judged already.
+        With `ready`, most of it is judged already.
         """
         after = self._after
         while True:
             with self._store.database.reading() as connection:
-                page = batches.next_versions(connection, self._scope, self._narrowed, after=after, end=self._end)
+                page = batches.next_versions(connection, self._query, after=after, end=self._end)
                 judged, lines = self._read(connection, page, ready=ready)
             if not page:
                 return
             after = page[-1].seq
             answered = [line for line in lines if line.row.sources is not None]
             asking = [line for line in lines if line.row.sources is None]
-            self.examined += len(page) - len(asking)
+            self.examined += len(page) - len(asking) - len(judged.asking)
             yield RescoreBatch(answered, self.examined, judged)
+            yield from self._measure(judged.asking)
             yield from self._with_work(asking)
 
     def _read(
@@ -488,9 +494,8 @@ class OutcomeScan:
         known_alike = {digest: self._alike(connection, digest) for digest in {one.criteria_digest for one in fresh}}
         segments = SegmentReader(connection, self._scope.tenant)
         judged = JudgedPage(rest=fresh)
-        if ready and any(alike.may_answer for alike in known_alike.values()):
-            entropy = self._store.surroundings.entropy
-            judged = judge_page(fresh, segments, known_alike, task.evidence_of, task.written_now, entropy)
+        if ready and (task.may_measure or any(alike.may_answer for alike in known_alike.values())):
+            judged = judge_page(fresh, segments, known_alike, task, self._store.surroundings.entropy)
         return judged, [*self._lines(segments, judged.rest, known_alike)]
 
     def _lines(
@@ -505,23 +510,46 @@ class OutcomeScan:
             sources = alike.sources_of(stored)
             yield RescoreLine(one, RescoreRow(stored, sources), one.result)
 
-    def _with_work(self, asking: list[RescoreLine]) -> Iterator[RescoreBatch]:
+    def _measure(self, asking: Sequence[PlainOutcome]) -> Iterator[RescoreBatch]:
+        """Outcomes that are measured in bulk; what has to be judged for itself comes with its work."""
+        if not asking:
+            return
+        with self._store.database.reading() as connection:
+            segments = SegmentReader(connection, self._scope.tenant)
+            for works in self._works(connection, asking):
+                judged = measure_page(asking, works, self._task, self._store.surroundings.entropy)
+                known_alike = {one.criteria_digest: self._alike(connection, one.criteria_digest) for one in judged.rest}
+                lines = [
+                    RescoreLine(line.outcome, RescoreRow(line.row.stored, None, works[line.outcome.id]), line.read)
+                    for line in self._lines(segments, judged.rest, known_alike)
+                ]
+                yield RescoreBatch(lines, self.examined, judged)
+
+    def _with_work(self, asking: Sequence[RescoreLine]) -> Iterator[RescoreBatch]:
         by_id = {line.outcome.id: line for line in asking}
         if not by_id:
             return
         with self._store.database.reading() as connection:
-            for group in batches.works(connection, self._scope.tenant, [*by_id], self._store.blobs):
-                lines = []
-                for name, work in group.items():
-                    if isinstance(work, StoreError):
-                        self.tally.skip(Skip.UNREADABLE)
-                    elif None in work:
-                        self.tally.skip(Skip.ERASED)
-                    else:
-                        line = by_id[name]
-                        lines.append(RescoreLine(line.outcome, RescoreRow(line.row.stored, None, work), line.read))
-                self.examined += len(group)
+            for works in self._works(connection, [line.outcome for line in asking]):
+                lines = [
+                    RescoreLine(by_id[name].outcome, RescoreRow(by_id[name].row.stored, None, work), by_id[name].read)
+                    for name, work in works.items()
+                ]
                 yield RescoreBatch(lines, self.examined)
+
+    def _works(self, connection: Connection, outcomes: Sequence[PlacedOutcome]) -> Iterator[dict[str, StoredWork]]:
+        """The work of the outcomes, a few at a time; what cannot be had is counted."""
+        for group in batches.works(connection, self._scope.tenant, outcomes, self._store.blobs):
+            fit: dict[str, StoredWork] = {}
+            for name, work in group.items():
+                if isinstance(work, StoreError):
+                    self.tally.skip(Skip.UNREADABLE)
+                elif None in work:
+                    self.tally.skip(Skip.ERASED)
+                else:
+                    fit[name] = work
+            self.examined += len(group)
+            yield fit
 
     def _alike(self, connection: Connection, digest: str) -> AlikeResults:
         """What results by those criteria answer; nothing where the criteria cannot be read any more."""
@@ -596,13 +624,13 @@ class RescoreTally:
             self.add(rows[shared], verdict, times)
 
     def add_page(self, page: JudgedPage, recorded: Collection[str]) -> None:
-        """Outcomes were judged from evidence in bulk."""
+        """Outcomes were judged in bulk."""
         if not page.versions:
             return
         counted = page.count(recorded)
         self.skip(Skip.QUICKER, len(page.versions) - counted.total())
         for (alike, verdict), times in counted.items():
-            self._add(alike.result, verdict, from_evidence=True, times=times)
+            self._add(alike.result, verdict, from_evidence=page.from_evidence, times=times)
 
     def add(self, row: RescoreRow, result: RescoredVerdict, times: int = 1) -> None:
         """So many outcomes were judged alike."""

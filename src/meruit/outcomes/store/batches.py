@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, func, select
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, select
 
 from meruit.errors import StoreError
 from meruit.model.access import Scope
@@ -21,8 +21,9 @@ BATCH = 512
 """Outcomes read at a time: as many as a segment holds, so that a page is read from few of them."""
 MAX_GROUP_BYTES = 32 * 1024 * 1024
 """Work that is held at a time, unless a single one is larger; parts that are small come on top."""
-_SMALL = "size, CASE WHEN size <= 8192 THEN content END"
-"""The content of parts that are small enough to be read before it is known how much it is together."""
+_SMALL_BYTES = 8_192
+"""Parts up to this size are read before it is known how much they are together."""
+_SMALL = f"b.size, CASE WHEN b.size <= {_SMALL_BYTES} THEN b.content END"
 
 
 class StoredVersion(msgspec.Struct, frozen=True):
@@ -98,12 +99,10 @@ def next_page(
     return [summary for summary in found if summary.seq <= end]
 
 
-def next_versions(
-    connection: Connection, scope: Scope, narrowed: OutcomeFilter | None, *, after: int, end: int
-) -> list[LatestVersion]:
-    """The same with the latest result of each, and nothing else of it."""
+def latest_versions(scope: Scope, narrowed: OutcomeFilter | None) -> Select[Any]:
+    """The query of `next_versions`: made once, because that costs as much as reading a third of a page."""
     of, verdicts = tables.outcomes, tables.verdicts
-    query = (
+    return (
         select(
             of.c.id,
             of.c.seq,
@@ -124,11 +123,15 @@ def next_versions(
             & (verdicts.c.outcome_id == of.c.id)
             & (verdicts.c.version == of.c.version),
         )
-        .where(*_inside(scope), of.c.seq > after, of.c.seq <= end, *fitting(narrowed))
+        .where(*_inside(scope), of.c.seq > bindparam("after"), of.c.seq <= bindparam("end"), *fitting(narrowed))
         .order_by(of.c.seq)
         .limit(BATCH)
     )
-    with connection.execute(query) as found:
+
+
+def next_versions(connection: Connection, query: Select[Any], *, after: int, end: int) -> list[LatestVersion]:
+    """The oldest outcomes behind a place with the latest result of each, and nothing else of them."""
+    with connection.execute(query, {"after": after, "end": end}) as found:
         # As the driver gives them: rows with names would take as long as reading them does.
         return [LatestVersion(*row) for row in found.cursor.fetchall()]
 
@@ -172,39 +175,82 @@ def versions(connection: Connection, tenant: str, ids: Sequence[str], *, every: 
     return found
 
 
+class PlacedOutcome(Protocol):
+    """An outcome, and its place among all."""
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+
+    @property
+    def seq(self) -> int:
+        """Its place."""
+
+
 def works(
-    connection: Connection, tenant: str, ids: Sequence[str], shelf: BlobStore
+    connection: Connection, tenant: str, outcomes: Sequence[PlacedOutcome], shelf: BlobStore
 ) -> Iterator[dict[str, OutcomeWork | StoreError]]:
     """The work of each outcome, a few at a time; an error where it is recorded and cannot be read."""
-    found = {name: (given, made, facts) for name, given, made, facts in _ask(connection, _ADDRESSES, tenant, ids)}
-    wanted = {address for addresses in found.values() for address in addresses if address is not None}
     sizes: dict[str | None, int] = {}
-    small: dict[str, bytes | StoreError] = {}
-    for address, size, content in _ask_for_blobs(connection, tenant, wanted, _SMALL):
+    pieces: dict[str | None, bytes | StoreError | None] = {None: None}
+    """Those that are read; an erased part is None."""
+    known: dict[str, _Addresses] = {}
+    for name, given, made, facts, size, content in _read_outputs(connection, tenant, outcomes):
+        known[name] = given, made, facts
+        if size is not None:
+            sizes[made] = size
+            if content is not None and sha256(content).hexdigest() == made:
+                pieces[made] = content
+    # Many outcomes share their input and their metadata.
+    beside = {part for given, _, facts in known.values() for part in (given, facts) if part is not None}
+    for address, size, content in _read_blobs(connection, tenant, beside - sizes.keys(), _SMALL):
         sizes[address] = size
         if content is not None and sha256(content).hexdigest() == address:
-            small[address] = content
-    for group in _groups([(name, found[name]) for name in ids if name in found], sizes):
-        large = {one for _, addresses in group for one in addresses if one is not None and one not in small}
-        pieces = {**small, **_pieces(connection, tenant, large, shelf)} if large else small
-        yield {name: _work([None if one is None else pieces[one] for one in addresses]) for name, addresses in group}
+            pieces[address] = content
+    for group in _groups([(one.id, known[one.id]) for one in outcomes if one.id in known], sizes):
+        wanted = {address for _, addresses in group for address in addresses}
+        others = wanted - pieces.keys()
+        held = {**pieces, **_pieces(connection, tenant, others, shelf)} if others else pieces
+        damaged = {address for address in wanted if isinstance(held[address], StoreError)}
+        yield {name: _work(addresses, held, damaged) for name, addresses in group}
 
 
 _Addresses = tuple[str | None, str | None, str | None]
 """Of the input, the output and the metadata of a work."""
 
 
-def _work(pieces: Sequence[bytes | StoreError | None]) -> OutcomeWork | StoreError:
-    given, made, facts = pieces
-    for piece in pieces:
+# Any: a row, whose columns no type says.
+def _read_outputs(connection: Connection, tenant: str, outcomes: Sequence[PlacedOutcome]) -> Iterator[Any]:
+    """For each outcome its id and addresses, and the size and small content of its output; for others too."""
+    if not outcomes:
+        return
+    asked = [one.seq for one in outcomes]
+    first, last = min(asked), max(asked)
+    if last - first < 2 * len(asked):
+        # In their order, neighbours are read in half the time.
+        yield from _fetch(connection, f"{_OUTPUTS} o.seq BETWEEN ? AND ?", tenant, first, last)
+    else:
+        yield from _ask(connection, f"{_OUTPUTS} o.id IN", tenant, [one.id for one in outcomes])
+
+
+def _work(
+    addresses: _Addresses, pieces: Mapping[str | None, bytes | StoreError | None], damaged: set[str | None]
+) -> OutcomeWork | StoreError:
+    for address in addresses if damaged else ():
+        piece = pieces[address]
         if isinstance(piece, StoreError):
             return piece
-    return OutcomeWork(given, made, facts)  # type: ignore[arg-type]  # just asked
+    given, made, facts = addresses
+    return OutcomeWork(pieces[given], pieces[made], pieces[facts])  # type: ignore[arg-type]  # just asked
 
 
 def _groups(
     places: Sequence[tuple[str, _Addresses]], sizes: Mapping[str | None, int]
-) -> Iterator[list[tuple[str, _Addresses]]]:
+) -> Iterator[Sequence[tuple[str, _Addresses]]]:
+    # The usual case first: whatever they have, it is not too much.
+    if places and 3 * len(places) * max(sizes.values(), default=0) <= MAX_GROUP_BYTES:
+        yield places
+        return
     group: list[tuple[str, _Addresses]] = []
     size = 0
     for place in places:
@@ -220,12 +266,13 @@ def _groups(
 
 
 def _pieces(
-    connection: Connection, tenant: str, wanted: Iterable[str], shelf: BlobStore
-) -> dict[str, bytes | StoreError]:
+    connection: Connection, tenant: str, wanted: Iterable[str | None], shelf: BlobStore
+) -> dict[str | None, bytes | StoreError]:
     """The content of each address; what lies in files is read one by one."""
-    inline = dict(_ask_for_blobs(connection, tenant, wanted, "content"))
-    pieces: dict[str, bytes | StoreError] = {}
-    for address in wanted:
+    named = [address for address in wanted if address is not None]
+    inline = dict(_read_blobs(connection, tenant, named, "b.content"))
+    pieces: dict[str | None, bytes | StoreError] = {}
+    for address in named:
         content = inline.get(address)
         if content is not None and sha256(content).hexdigest() == address:
             pieces[address] = content
@@ -242,21 +289,27 @@ def _read_piece(connection: Connection, tenant: str, address: str, shelf: BlobSt
 
 
 # Any: columns of whichever type.
-def _ask_for_blobs(connection: Connection, tenant: str, addresses: Iterable[str], columns: str) -> Iterator[Any]:
+def _read_blobs(connection: Connection, tenant: str, addresses: Iterable[str], columns: str) -> Iterator[Any]:
     """The address and these columns of each blob that is there."""
-    statement = f"SELECT address, {columns} FROM blobs WHERE tenant = ? AND address IN"  # noqa: S608 - names of ours
+    statement = f"SELECT b.address, {columns} FROM blobs b WHERE b.tenant = ? AND b.address IN"  # noqa: S608 - ours
     wanted = sorted(addresses)
     for start in range(0, len(wanted), BATCH):
         yield from _ask(connection, statement, tenant, wanted[start : start + BATCH])
 
 
-# Any: a row of SQLAlchemy's, whose columns no type says.
+# Any: columns of whichever type, here and below.
 def _ask(connection: Connection, statement: str, tenant: str, wanted: Sequence[str]) -> Sequence[Any]:
     """Rows of several keys. As text: building a query of 500 parameters costs more than answering it."""
-    if not wanted:
-        return ()
-    asked = in_style(f"{statement} ({', '.join('?' * len(wanted))})", connection)
-    return connection.exec_driver_sql(asked, (tenant, *wanted)).all()
+    return _fetch(connection, f"{statement} ({', '.join('?' * len(wanted))})", tenant, *wanted) if wanted else ()
 
 
-_ADDRESSES = "SELECT id, input_address, output_address, metadata_address FROM outcomes WHERE tenant = ? AND id IN"
+def _fetch(connection: Connection, statement: str, *values: Any) -> Sequence[Any]:
+    with connection.exec_driver_sql(in_style(statement, connection), values) as found:
+        # As the driver gives them, as above.
+        return found.cursor.fetchall()
+
+
+_OUTPUTS = (
+    f"SELECT o.id, o.input_address, o.output_address, o.metadata_address, {_SMALL} FROM outcomes o "  # noqa: S608 - ours
+    "LEFT JOIN blobs b ON b.tenant = o.tenant AND b.address = o.output_address WHERE o.tenant = ? AND"
+)
