@@ -47,7 +47,11 @@ def _casefold_text(work: Work) -> str | Missing:
     text: Any = work.output.get("text")
     if text.__class__ is not str:
         text = work.derive(_text)
-    return text if isinstance(text, Missing) else _compose(text.casefold())
+    if isinstance(text, Missing):
+        return text
+    folded = text.casefold()
+    # Without two calls where there is nothing to compose.
+    return folded if folded.isascii() else _compose(folded)
 
 
 def _composed_text(work: Work) -> str | Missing:

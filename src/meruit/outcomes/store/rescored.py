@@ -186,8 +186,7 @@ class AddRescored:
 
         Raises RecordTampered for the outcome of a contract that was read otherwise than the log commits to.
         """
-        found, places = _read_versions(writing, self.tenant, self.versions)
-        fit = [new for new in self.versions if found.get(new.outcome.id) == new.outcome.version]
+        fit, places = _read_fit(writing, self.tenant, self.versions)
         if ERASED.any(writing):
             # What was erased stays so, also by a caller of this group: a result would say again what is forgotten.
             fit = [new for new in fit if not ERASED.has(writing, self.tenant, new.outcome.id)]
@@ -357,17 +356,32 @@ def _draft(versions: Iterable[RescoredVersion]) -> SegmentDraft | None:
     return pack(packed) if packed else None
 
 
-def _read_versions(
+def _read_fit(
     writing: WriteTransaction, tenant: str, versions: Sequence[RescoredVersion]
-) -> tuple[dict[str, int], Sequence[int]]:
-    """The latest version of each outcome whose work is not erased; and the places that outcomes may have, in order."""
+) -> tuple[Sequence[RescoredVersion], Sequence[int]]:
+    """The versions that still follow the one they expect, of outcomes whose work is not erased.
+
+    And the places that outcomes of the tenant may have between these, in order.
+    """
     asked = [new.outcome.seq for new in versions]
     first, last = min(asked), max(asked)
-    if last - first < 2 * len(asked):
-        rows = writing.fetch(_IN_ORDER, tenant, first, last)
-        return {name: version for name, version, _, gone in rows if not gone}, [row[2] for row in rows]
-    # Other outcomes may be at any place between them.
-    return dict(_by_id(writing, tenant, [new.outcome.id for new in versions])), range(first, last + 1)
+    if last - first >= 2 * len(asked):
+        # Other outcomes may be at any place between them.
+        known = dict(_by_id(writing, tenant, [new.outcome.id for new in versions]))
+        return _choose(versions, known), range(first, last + 1)
+    expected = {new.outcome.version for new in versions}
+    if len(expected) == 1:
+        # The usual case is counted: all that are there are asked for, and none has changed.
+        ((there, unchanged),) = writing.fetch(_COUNT, *expected, tenant, first, last)
+        if there == unchanged == len({*asked}):
+            return versions, sorted(asked)
+    rows = writing.fetch(_IN_ORDER, tenant, first, last)
+    return _choose(versions, {name: version for name, version, _, gone in rows if not gone}), [row[2] for row in rows]
+
+
+def _choose(versions: Sequence[RescoredVersion], known: Mapping[str, int]) -> list[RescoredVersion]:
+    """Those that follow the version that is known of their outcome."""
+    return [new for new in versions if known.get(new.outcome.id) == new.outcome.version]
 
 
 def _by_id(writing: WriteTransaction, tenant: str, ids: Sequence[str]) -> Iterator[tuple[Any, ...]]:
@@ -377,6 +391,10 @@ def _by_id(writing: WriteTransaction, tenant: str, ids: Sequence[str]) -> Iterat
         yield from writing.fetch(f"{_BY_ID} ({', '.join('?' * len(some))})", tenant, *some)
 
 
+_COUNT = (
+    "SELECT count(*), count(CASE WHEN version = ? AND input_address IS NOT NULL THEN 1 END) "
+    "FROM outcomes WHERE tenant = ? AND seq BETWEEN ? AND ?"
+)
 _IN_ORDER = (
     "SELECT id, version, seq, input_address IS NULL FROM outcomes WHERE tenant = ? AND seq BETWEEN ? AND ? ORDER BY seq"
 )
