@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -94,6 +95,8 @@ class NumberlessConclusion(Generic[T]):
     """Of the written result; empty where a gap is."""
     places: tuple[int, ...]
     """Which number stands at each gap of one."""
+    spread: Callable[[Sequence[bytes]], tuple[bytes, ...]]
+    """The numbers for these gaps."""
     slots: tuple[tuple[int, str], ...]
     """For each number the position of its criterion, and its name among the metrics."""
     result: VerificationResult
@@ -111,7 +114,7 @@ class NumberlessConclusion(Generic[T]):
         parts = self.parts.copy()
         parts[_ID] = contract_id
         if self.places:
-            parts[_FIRST_NUMBER:_TIME:2] = [numbers[place] for place in self.places]
+            parts[_FIRST_NUMBER:_TIME:2] = self.spread(numbers)
         parts[_TIME] = verified_at
         parts[_INPUT] = given
         parts[_OUTPUT] = made
@@ -273,7 +276,9 @@ def _without_numbers(
     if template is None:
         return None
     parts, places = template.parts()
-    return NumberlessConclusion(template, parts, places, slots, result, shared)
+    # Each number has two gaps or more, one of its criterion and one of its metric: so these are tuples.
+    spread = itemgetter(*places) if places else tuple
+    return NumberlessConclusion(template, parts, places, spread, slots, result, shared)
 
 
 def _test_of(rule: CriterionRule) -> tuple[Test | None, float, float, float, float, bool]:

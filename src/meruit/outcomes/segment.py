@@ -285,13 +285,11 @@ class OpenVersions:
             lines = _QUICK_LINES.decode(b"[%b]" % b",".join(self.lines))
         except msgspec.DecodeError as problem:
             raise StoreError(f"a segment cannot be read: {problem}; restore it from a copy") from None
-        lacking = [template.lacking() for template in self.templates]
-        for line in lines:
-            if line.template >= 0:
-                self._template(line.template)
-                numbers = line.numbers
-                if len(numbers) < lacking[line.template] or str in map(type, numbers):
-                    raise StoreError("a segment cannot be read: numbers are missing; restore it from a copy")
+        # Which kinds there are is found in one pass over all: few lines differ in this.
+        kinds = {(line.template, tuple(map(type, line.numbers))) for line in lines if line.template >= 0}
+        for number, types in kinds:
+            if len(types) < self._template(number).lacking() or str in types:
+                raise StoreError("a segment cannot be read: numbers are missing; restore it from a copy")
         return lines
 
     def digests_in_hex(self) -> bytes:

@@ -192,8 +192,8 @@ def works(
 ) -> Iterator[dict[str, OutcomeWork | StoreError]]:
     """The work of each outcome, a few at a time; an error where it is recorded and cannot be read."""
     sizes: dict[str | None, int] = {}
-    pieces: dict[str | None, bytes | StoreError | None] = {None: None}
-    """Those that are read; an erased part is None."""
+    pieces: dict[str | None, bytes | None] = {None: None}
+    """Small parts by their address; None for one that was erased."""
     known: dict[str, _Addresses] = {}
     for name, given, made, facts, size, content in _read_outputs(connection, tenant, outcomes):
         known[name] = given, made, facts
@@ -208,11 +208,15 @@ def works(
         if content is not None and sha256(content).hexdigest() == address:
             pieces[address] = content
     for group in _groups([(one.id, known[one.id]) for one in outcomes if one.id in known], sizes):
-        wanted = {address for _, addresses in group for address in addresses}
-        others = wanted - pieces.keys()
-        held = {**pieces, **_pieces(connection, tenant, others, shelf)} if others else pieces
-        damaged = {address for address in wanted if isinstance(held[address], StoreError)}
-        yield {name: _work(addresses, held, damaged) for name, addresses in group}
+        others = {address for _, addresses in group for address in addresses if address not in pieces}
+        if others:
+            held = {**pieces, **_pieces(connection, tenant, others, shelf)}
+            yield {name: _work([held[address] for address in addresses]) for name, addresses in group}
+        else:
+            # The usual case: all were small, and none is damaged.
+            yield {
+                name: OutcomeWork(pieces[given], pieces[made], pieces[facts]) for name, (given, made, facts) in group
+            }
 
 
 _Addresses = tuple[str | None, str | None, str | None]
@@ -233,15 +237,12 @@ def _read_outputs(connection: Connection, tenant: str, outcomes: Sequence[Placed
         yield from _ask(connection, f"{_OUTPUTS} o.id IN", tenant, [one.id for one in outcomes])
 
 
-def _work(
-    addresses: _Addresses, pieces: Mapping[str | None, bytes | StoreError | None], damaged: set[str | None]
-) -> OutcomeWork | StoreError:
-    for address in addresses if damaged else ():
-        piece = pieces[address]
+def _work(pieces: Sequence[bytes | StoreError | None]) -> OutcomeWork | StoreError:
+    given, made, facts = pieces
+    for piece in pieces:
         if isinstance(piece, StoreError):
             return piece
-    given, made, facts = addresses
-    return OutcomeWork(pieces[given], pieces[made], pieces[facts])  # type: ignore[arg-type]  # just asked
+    return OutcomeWork(given, made, facts)  # type: ignore[arg-type]  # just asked
 
 
 def _groups(
