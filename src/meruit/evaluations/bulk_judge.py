@@ -135,7 +135,8 @@ class BulkJudge:
             return False
         if output is None or input_ is None or metadata is None:
             return False
-        of_output, output_hex = _digest(output)
+        of_output = sha256(output).digest()
+        output_hex = hexlify(of_output)
         of_input, input_hex = _digest(input_) if given else _NOTHING
         of_metadata, metadata_hex = _digest(metadata) if facts else _NOTHING
         work = Work(made, given, facts, {written_output: output})

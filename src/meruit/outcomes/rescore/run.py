@@ -215,19 +215,21 @@ class RescoreTask:
         if self._conclusions is None:
             return None
         # The work is what it was, and so are its digests: the store has compared them with what it read.
-        given, done, run = [_EMPTY if part == b"{}" else _decode(part or b"{}") for part in work]
-        found = self._conclusions.without_numbers(Work(done, given, run), digests)
+        given, done, run = work
+        found = self._conclusions.without_numbers(Work(_read_part(done), _read_part(given), _read_part(run)), digests)
         if found is None:
             return None
         measured, numbers = found
-        key = alike, measured
-        if key not in self._measured:
-            if len(self._measured) >= MAX_ALIKE:
-                self._measured.clear()
-            result = carry_answer(alike.result, measured.result)
-            self._measured[key] = measured.with_numbers_of(result, RescoredVerdict.of)
-        shared = self._measured[key]
+        shared = self._measured.get((alike, measured)) or self._carry_answer(alike, measured)
         return None if shared is None else (shared, numbers)
+
+    def _carry_answer(self, alike: AlikeResult, measured: "_Measured") -> "_Rescored | None":
+        """What was measured, with what governance said before."""
+        if len(self._measured) >= MAX_ALIKE:
+            self._measured.clear()
+        result = carry_answer(alike.result, measured.result)
+        made = self._measured[alike, measured] = measured.with_numbers_of(result, RescoredVerdict.of)
+        return made
 
 
 _Measured = NumberlessConclusion[VerificationResult]
@@ -236,6 +238,12 @@ _Rescored = NumberlessConclusion[RescoredVerdict]
 _decode = msgspec.json.Decoder().decode
 # Any: work without anything in it. Never written to.
 _EMPTY: Mapping[str, Any] = {}
+
+
+# Any: a part of a work.
+def _read_part(written: bytes | None) -> Any:
+    return _EMPTY if written is None or written == b"{}" else _decode(written)
+
 
 JudgedBatches = Generator[tuple[RescoreBatch, Sequence[RescoredResult]], None, None]
 """Each batch with a result for each of its lines."""
