@@ -216,13 +216,14 @@ def test_a_number_that_is_written_otherwise_stays(value: bytes) -> None:
     st.lists(EVIDENCE, min_size=2, max_size=2),
     st.lists(st.lists(st.sampled_from([0, 1, 0.5, 0.7, 10**15, 2**70, 1e300]), min_size=2, max_size=2), min_size=1),
     st.sets(st.sampled_from([0, 1])),
+    st.sampled_from([(0, 1), (1, 0)]),
 )
 def test_numbered_evidence_concludes_what_each_work_would(
-    evidence: list[Evidence], works: list[list[float]], numbered: set[int]
+    evidence: list[Evidence], works: list[list[float]], numbered: set[int], order: tuple[int, int]
 ) -> None:
     lacking: list[Evidence] = [0.0, Measured(0.0, {"a": 1})]
     drawn = [lacking[position] if position in numbered else one for position, one in enumerate(evidence)]
-    places = {position: 1 - position for position in numbered}
+    places = {position: order[position] for position in numbered}
     criteria = plan("verified_at")
     known = NumberedEvidence(criteria, {}, drawn, places, lambda result: result.exact, lambda result: result)
     assert known.picked == tuple(places[position] for position in sorted(places))
@@ -240,6 +241,7 @@ def test_numbered_evidence_concludes_what_each_work_would(
             Circumstances("out_1", NOW),
         )
         found = known.of(numbers)
+        assert known.pick(numbers) == [numbers[place] for place in known.picked]
         if found is None:
             assert any(numbers[place] == 2**70 for place in known.picked)
             continue

@@ -227,6 +227,7 @@ class NumberedEvidence(Generic[T]):
         self._tests = [(place, *_test_of(plan.rules[position])) for position, place in self._places]
         self.picked = tuple(place for _, place in self._places)
         """Which of a work's numbers a conclusion lacks."""
+        self._in_order = self.picked == tuple(range(len(self.picked)))
         self._known: dict[tuple[bool, ...], NumberlessConclusion[T] | None] = {}
 
     def of(self, numbers: Sequence[float]) -> NumberlessConclusion[T] | None:
@@ -251,6 +252,9 @@ class NumberedEvidence(Generic[T]):
 
     def pick(self, numbers: Sequence[float]) -> Sequence[float]:
         """Those of a work's numbers that its conclusion lacks."""
+        # Most often all of them.
+        if self._in_order and len(numbers) == len(self.picked):
+            return numbers
         return [numbers[place] for place in self.picked]
 
     def _conclude(self, numbers: Sequence[float]) -> NumberlessConclusion[T] | None:
