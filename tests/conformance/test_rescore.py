@@ -165,6 +165,29 @@ def test_what_has_to_be_measured_for_itself_comes_with_its_work(
     assert 0 < alone < 9
 
 
+def test_numbers_that_are_impossible_now_are_judged_one_by_one(store: Store) -> None:
+    outputs = [*OUTPUTS, {"text": "word word", "confidence": 7}]
+    ids = [put(store, output) for output in outputs]
+    share = criteria_of(WORDS, {**SURE, "metric_type": "percentage"})
+    # What was impossible is no evidence for others, and is measured again.
+    for criteria, answered in ((STRICTER, 10), (share, 10), (OLD, 9)):
+        assert again(store, criteria).from_evidence == answered
+        check_latest(store, ids, outputs, criteria)
+        check_rows(store)
+
+
+def test_what_has_to_be_awaited_is_measured_one_by_one(store: Store, in_one_pass: list[int]) -> None:
+    ids = [put(store, output) for output in OUTPUTS]
+    again(store, STRICTER)
+    half = {"metrics": ["half"], "code": "def metric(input, output, metadata):\n    return {'half': 0.5}\n"}
+    part = {"metric": "half", "metric_type": "numeric", "comparison": "gte", "threshold": 0.5}
+    halves = SuccessCriteria.model_validate({"criteria": [WORDS, part], "custom_metrics": [half]})
+    summary = again(store, halves)
+    assert (summary.measured, in_one_pass) == (9, [])
+    check_latest(store, ids, OUTPUTS, halves)
+    check_rows(store)
+
+
 def test_work_that_is_gone_or_changed_is_counted_and_left(store: Store) -> None:
     ids = [put(store, output) for output in OUTPUTS]
     again(store, STRICTER)
