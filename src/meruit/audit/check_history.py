@@ -110,7 +110,7 @@ class _Past:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Position:
     """Where a slice begins."""
 
     after: tuple[str, str, int] = (*_FIRST, -1)
@@ -127,7 +127,7 @@ class HistoryScan:
     """How far the history is compared, slice by slice."""
 
     def __init__(self) -> None:
-        self._place = _Place()
+        self._place = _Position()
         self._key = token_bytes(KEY_BYTES)
         self.done = False
         """Whether all is compared."""
@@ -152,7 +152,7 @@ class HistoryScan:
 class _Page:
     """The outcomes of one slice, and the rows of the agents who have no others."""
 
-    def __init__(self, connection: Connection, place: _Place, key: bytes) -> None:
+    def __init__(self, connection: Connection, place: _Position, key: bytes) -> None:
         self._connection, self._place, self._key = connection, place, key
         self._after = place.after
         self._past = None if place.past is None else place.past.copy()
@@ -169,10 +169,10 @@ class _Page:
             yield from self._compare_histories()
             yield from self._compare_dealings()
 
-    def find_next(self) -> _Place:
+    def find_next(self) -> _Position:
         """Where the slice after this one begins."""
         compared = next(reversed(self._ended), self._place.compared)
-        return _Place(self._after, compared, self._past, self._is_last)
+        return _Position(self._after, compared, self._past, self._is_last)
 
     def _read_outcomes(self) -> Iterator[Difference]:
         passed = contracts = 0

@@ -59,7 +59,7 @@ class RayRun:
         file = DataFile(str(Path(file.path).resolve()), file.format, file.digest, file.rows)
         shared = SharedRun(criteria=criteria.body, engine=self._engine, tenant=self._tenant, file=file, columns=columns)
         state = RunState(evaluator=evaluator, evaluation=evaluation, criteria=criteria, report=report, timer=timer)
-        recorder = _InOrder(state)
+        recorder = _ShareRecorder(state)
         shares = recorder.find_unrecorded(shared)
         with state.count_recorded_at_fault(), ray_session(self._workers) as starting:
             for share in shares:
@@ -72,7 +72,7 @@ class RayRun:
         state.report_progress(last=True)
         return state.finish()
 
-    def _judge_elsewhere(self, recorder: "_InOrder", shared: SharedRun, shares: Iterator[FileShare]) -> None:
+    def _judge_elsewhere(self, recorder: "_ShareRecorder", shared: SharedRun, shares: Iterator[FileShare]) -> None:
         import ray
 
         # Any: Ray has no types that say more.
@@ -124,7 +124,7 @@ def _refuse_unfit(file: DataFile, criteria: CompiledCriteria) -> None:
         raise MeruitError("these criteria ask judges, and their votes are kept by this process: use --engine local")
 
 
-class _InOrder:
+class _ShareRecorder:
     """Records segments in the order of the file, each case once."""
 
     def __init__(self, state: RunState) -> None:

@@ -4,7 +4,7 @@ import re
 from base64 import b64decode, b64encode
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -223,6 +223,12 @@ def open_note(note: str, key: VerifierKey) -> str:
     if not all(key.verify(text.encode(), signature) for signature in ours):
         raise NoteError(f"bad signature: {key.name}+{key.key_id} did not sign this text")
     return text
+
+
+# Any: what JSON has.
+def signed_content(purpose: str, origin: str, *values: Any) -> bytes:
+    """What a signature on a row or on the end of a log is about; the purpose keeps one from standing for another."""
+    return msgspec.json.encode([purpose, origin, *values])
 
 
 def strict_base64(text: str) -> bytes:

@@ -41,7 +41,7 @@ _VERIFIED_TILES = Rows[bytes]("verified_tile", lasting=True)
 
 
 @dataclass(frozen=True, slots=True)
-class ProvenKeys:
+class AdmittedKeys:
     """The keys that the log admits, and the log by which they are proven."""
 
     chain: KeyChain
@@ -64,7 +64,7 @@ class LogGuard:
         when_keys_change: "Callable[[Connection | DriverConnection], None]" = lambda _: None,
     ) -> None:
         self._signer, self._origin = signer, signer.name
-        self._keys: ProvenKeys | None = None
+        self._keys: AdmittedKeys | None = None
         """None until the log was followed. Only the thread that writes sets it: a reader may see an older log."""
         self.is_shared = False
         """Whether other keys may sign the log too."""
@@ -130,11 +130,11 @@ class LogGuard:
             raise LogRewritten(f"no key that it admits has sealed its {state.frontier.size:,} entries")
 
     @property
-    def proven_keys(self) -> ProvenKeys | None:
+    def proven_keys(self) -> AdmittedKeys | None:
         """The keys that the log provably admits, as far as it was followed; None before that."""
         return self._keys
 
-    def advance(self, frontier: Frontier, keys: ProvenKeys | None, *, is_shared: bool) -> None:
+    def advance(self, frontier: Frontier, keys: AdmittedKeys | None, *, is_shared: bool) -> None:
         """Remember the end of the log that this process has made durable, and its keys where it changed them."""
         if keys is not None:
             self._keys, self.is_shared = keys, is_shared
@@ -176,13 +176,13 @@ class LogGuard:
         raise LogRewritten(f"no key that it admits has signed its checkpoint of {size:,} entries")
 
 
-def read_proven_keys(connection: "Connection | DriverConnection", origin: str, frontier: Frontier) -> ProvenKeys:
+def read_proven_keys(connection: "Connection | DriverConnection", origin: str, frontier: Frontier) -> AdmittedKeys:
     """The chain of keys from entries that are proven to be in the log: its rows may have been changed."""
     chain, tiles, root = KeyChain(origin), Tiles(connection), frontier.root()
     for seq, body in fetch_key_leaves(connection):
         if 0 <= seq < frontier.size and _is_proven(body, seq, frontier.size, tiles, root):
             add_key(chain, seq, body)
-    return ProvenKeys(chain, frontier)
+    return AdmittedKeys(chain, frontier)
 
 
 def _is_proven(body: bytes, seq: int, size: int, tiles: Tiles, root: bytes) -> bool:

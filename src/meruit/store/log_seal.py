@@ -9,8 +9,7 @@ from hashlib import sha256
 
 from meruit.log.key_chain import KeyChain
 from meruit.log.merkle import Frontier
-from meruit.log.note import SigningKey, VerifierKey
-from meruit.store.signed_rows import signed_content
+from meruit.log.note import SigningKey, VerifierKey, signed_content
 
 _PURPOSE = "meruit-log-seal-v1"
 _CODE, _SIGNATURE = b"c", b"s"

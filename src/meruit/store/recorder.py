@@ -26,7 +26,7 @@ from meruit.store import tables
 from meruit.store.checkpoint_file import CheckpointFile
 from meruit.store.database import Database
 from meruit.store.key_admission import read_key_chain
-from meruit.store.log_guard import LogGuard, ProvenKeys, read_proven_keys
+from meruit.store.log_guard import AdmittedKeys, LogGuard, read_proven_keys
 from meruit.store.lru import LruCache
 from meruit.store.rows import RowKey
 from meruit.store.sequences import SequenceMemory
@@ -153,7 +153,7 @@ class Recorder:
         """Raise this for every write from now on; None ends that."""
         self._refusal = refusal
 
-    def proven_keys(self) -> ProvenKeys | None:
+    def proven_keys(self) -> AdmittedKeys | None:
         """The keys that the log provably admits, as far as this process has followed it."""
         return self._guard.proven_keys
 

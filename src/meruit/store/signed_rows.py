@@ -5,9 +5,7 @@ provably admits, as far as this process has followed it.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from meruit.log.note import SigningKey
 from meruit.store.sequences import SequenceMemory
@@ -17,13 +15,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from meruit.store.log_guard import ProvenKeys
-
-
-# Any: columns of several types.
-def signed_content(purpose: str, origin: str, *values: Any) -> bytes:
-    """What a signature on a row of this log is about."""
-    return msgspec.json.encode([purpose, origin, *values])
+    from meruit.store.log_guard import AdmittedKeys
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +23,7 @@ class TrustedSigners:
     """Whose signatures on rows count."""
 
     signer: SigningKey
-    keys: "Callable[[], ProvenKeys | None]"
+    keys: "Callable[[], AdmittedKeys | None]"
     """The keys of others that count."""
     sequences: SequenceMemory
 

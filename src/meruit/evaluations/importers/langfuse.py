@@ -25,7 +25,7 @@ from meruit.evaluations.importers.support.pieces import (
 )
 from meruit.evaluations.importers.support.source import ImportSource
 from meruit.evaluations.importers.support.tables import read_table
-from meruit.evaluations.importers.support.token_sums import Operation, sum_tokens
+from meruit.evaluations.importers.support.token_sums import CountedOperation, sum_tokens
 from meruit.registry import importers
 
 LISTS = frozenset({"", "data"})
@@ -125,7 +125,7 @@ def _duration(row: Mapping[str, Any]) -> float | None:
 def _count_tokens(observations: Sequence[Mapping[str, Any]]) -> TokenClasses:
     """Tokens of all calls; an agent has those of its calls too."""
     return sum_tokens(
-        Operation(
+        CountedOperation(
             # Without ids, none is below another.
             id=str(first_known(one.get("id"), f"#{position}")),
             parent=str(one.get("parentObservationId") or ""),

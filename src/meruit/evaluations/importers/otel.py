@@ -26,7 +26,7 @@ from meruit.evaluations.importers.support.pieces import (
     verdict_word,
 )
 from meruit.evaluations.importers.support.source import ImportSource
-from meruit.evaluations.importers.support.token_sums import Operation, sum_tokens
+from meruit.evaluations.importers.support.token_sums import CountedOperation, sum_tokens
 from meruit.registry import importers
 
 MAX_SPANS = 500_000
@@ -293,7 +293,7 @@ def _outermost(spans: Sequence[_Span]) -> tuple[_Span, _Span]:
 def _count_tokens(spans: Sequence[_Span]) -> TokenClasses:
     """Tokens of all calls; two instrumentations of one call both write it, and its reply has one id."""
     return sum_tokens(
-        Operation(
+        CountedOperation(
             id=one.id,
             parent=one.parent,
             tokens=_tokens(one.attributes),

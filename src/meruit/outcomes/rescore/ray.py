@@ -159,7 +159,7 @@ class RayRescore:
             again=again,
             dry_run=dry_run,
         )
-        state = _InOrder(store, task, shared, progress)
+        state = _SpanRecorder(store, task, shared, progress)
         spans = state.reading.spans(SPAN_ROWS)
         with ExitStack() as session:
             starting: Future[None] | None = None
@@ -174,7 +174,7 @@ class RayRescore:
         reading = state.reading
         return reading.tally.summary(task, reading.examined, dry_run=dry_run, seconds=self._timer() - began)
 
-    def _judge_elsewhere(self, state: "_InOrder", shared: SharedRescore, spans: Iterator[OutcomeSpan]) -> None:
+    def _judge_elsewhere(self, state: "_SpanRecorder", shared: SharedRescore, spans: Iterator[OutcomeSpan]) -> None:
         import ray
 
         # Any: Ray has no types that say more.
@@ -198,7 +198,7 @@ def _result(ray: Any, span: OutcomeSpan, reference: Any) -> tuple[OutcomeSpan, J
     return span, judged
 
 
-class _InOrder:
+class _SpanRecorder:
     """Records spans in the order of the outcomes."""
 
     def __init__(self, store: Store, task: RescoreTask, shared: SharedRescore, progress: Progress) -> None:

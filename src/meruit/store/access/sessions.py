@@ -12,11 +12,12 @@ from hashlib import sha256
 import msgspec
 from sqlalchemy import Connection, delete, select
 
+from meruit.log.note import signed_content
 from meruit.model.access import Caller, Role
 from meruit.model.time import from_micros, to_micros
 from meruit.store import tables
 from meruit.store.access.keys import is_logged_key
-from meruit.store.signed_rows import TrustedSigners, signed_content
+from meruit.store.signed_rows import TrustedSigners
 from meruit.store.transaction import WriteTransaction
 
 LASTS = timedelta(hours=8)

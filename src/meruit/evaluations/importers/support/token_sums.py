@@ -7,7 +7,7 @@ from meruit.evaluations.importers.support.pieces import TokenClasses
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class CountedOperation:
     """A span or an observation, and what it says that it used."""
 
     id: str
@@ -44,14 +44,14 @@ class _Calls:
         return large
 
 
-def sum_tokens(operations: Iterable[Operation]) -> TokenClasses:
+def sum_tokens(operations: Iterable[CountedOperation]) -> TokenClasses:
     """Tokens of all calls.
 
     An operation around calls often repeats theirs: then it is left out. If it has more than the calls below it, it is a
     call itself, or it knows of calls that were not recorded. Embeddings are not among what an operation repeats.
     """
     known = {one.id: one for one in operations}
-    children: dict[str, list[Operation]] = {}
+    children: dict[str, list[CountedOperation]] = {}
     for one in known.values():
         children.setdefault(one.parent, []).append(one)
     # Operations that name each other as parents are not below any root, and are not counted.
@@ -74,7 +74,7 @@ def sum_tokens(operations: Iterable[Operation]) -> TokenClasses:
     return sum(whole.by_reply.values(), TokenClasses())
 
 
-def _count(one: Operation, calls: _Calls) -> _Calls:
+def _count(one: CountedOperation, calls: _Calls) -> _Calls:
     """The calls below an operation, with its own where it does not repeat theirs."""
     reply = one.reply or one.id
     others = calls.total - calls.by_reply.get(reply, TokenClasses()).total
