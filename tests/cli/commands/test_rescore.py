@@ -109,11 +109,13 @@ def test_a_file_needs_the_extra_for_columns(run: Run, monkeypatch: pytest.Monkey
     assert "meruit[bulk]" in error_of(run, "rescore", "new.json", "--from", "all.parquet")["message"]
 
 
-def test_ray_is_asked_for_by_name_and_told_of_when_absent(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
+def test_ray_is_asked_for_by_name_and_must_be_installed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     command = ("rescore", "new.json", "--all", "--reason", "r", "--engine", "ray")
-    ended = run(*command, "--workers", "5")
-    assert (ended.returncode, "meruit[ray]" in ended.stderr) == (2, True)
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "ray", None)
+        for workers in ((), ("--workers", "5")):
+            ended = run(*command, *workers)
+            assert (ended.returncode, "meruit[ray]" in ended.stderr) == (2, True)
     # Few outcomes are judged here, unless a number of workers is given.
     ended = run(*command, "--json")
     assert (ended.returncode, "--workers" in ended.stderr) == (0, True)
