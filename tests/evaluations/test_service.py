@@ -1,6 +1,7 @@
 """Evaluations are recorded whole, once, and go on after a death."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -21,7 +22,7 @@ from meruit.errors import (
 )
 from meruit.evaluations.case_judge import FinishedSegment, SegmentBuffer, finish_segment
 from meruit.evaluations.compare import compare_evaluations
-from meruit.evaluations.evaluation import MAX_NAME, MAX_TAGS, Case, CaseError, EvaluationStatus
+from meruit.evaluations.evaluation import MAX_NAME, MAX_TAGS, Case, CaseError, EvaluationRecord, EvaluationStatus
 from meruit.evaluations.reader import CaseFilter, EvaluationFilter, Evaluations
 from meruit.evaluations.run import EvaluationProgress, run_cases
 from meruit.evaluations.segment import entries_of, unpack
@@ -214,6 +215,31 @@ def test_a_late_fault_of_the_data_counts_what_is_recorded(
     with pytest.raises(EvaluationConflict) as other:
         evaluator.start("first", criteria, dataset_digest="e", replaces_empty=True)
     assert ("data" in str(other.value), "tags" in str(other.value), "512" in str(other.value)) == (True, False, True)
+
+
+def test_segments_share_transactions_and_an_interrupted_run_keeps_whole_ones(
+    evaluator: Evaluator, reader: Evaluations, criteria: CompiledCriteria, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together: list[int] = []
+    record_all = Evaluator.record_all
+
+    def watch(self: Evaluator, evaluation: EvaluationRecord, segments: Sequence[FinishedSegment], **more: Any) -> int:
+        together.append(len(segments))
+        return record_all(self, evaluation, segments, **more)
+
+    def interrupted() -> Iterator[Case]:
+        yield from (case(n) for n in range(3 * MAX_CASES + 1))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Evaluator, "record_all", watch)
+    started = evaluator.start("first", criteria)
+    with pytest.raises(KeyboardInterrupt):
+        run_cases(evaluator, started, criteria, interrupted())
+    assert together == [2, 1]
+    assert reader.find("first").cases == 3 * MAX_CASES
+    record(evaluator, criteria, "first", [case(n) for n in range(3 * MAX_CASES + 1)])
+    found = reader.find("first")
+    assert (found.status, found.cases, found.segments) == (EvaluationStatus.FINISHED, 3 * MAX_CASES + 1, 4)
 
 
 def test_a_case_without_an_output_is_nobodys_failure(

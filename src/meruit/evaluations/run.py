@@ -24,6 +24,8 @@ MAX_CONCURRENCY = 1_000
 MAX_REPEAT = 1_000
 REPORT_CASES = 32
 """Stored outputs that are judged before the time is asked for again."""
+SEGMENTS_TOGETHER = 2
+"""Segments of stored outputs that share a transaction: its commit costs about as much for two as for one."""
 PROGRESS_S = 0.2
 """How often progress is reported."""
 
@@ -173,11 +175,6 @@ class RunState:
             self.evaluator.record(self.evaluation, cases, recorded=self.recorded)
             self.recorded += len(cases)
 
-    def record_finished(self, segment: FinishedSegment) -> None:
-        """Record a segment that is packed already."""
-        self.evaluator.record_finished(self.evaluation, segment, recorded=self.recorded)
-        self.recorded += len(segment.summaries)
-
     def record_segments(self, segments: Sequence[FinishedSegment]) -> None:
         """Record several together."""
         if segments:
@@ -260,16 +257,23 @@ def run_cases(
 
 def _run_plain(run: RunState, cases: Iterable[Case]) -> None:
     """Judge and record cases that no judge is asked about."""
-    bulk = run.evaluator.bulk_judge(run.criteria)
-    for number, case in enumerate(cases):
-        if segment := bulk.add(case):
-            run.record_finished(segment)
-        # Asking for the time for each of them would take longer than judging.
-        if number % REPORT_CASES == 0:
-            run.count_bulk(bulk)
-            run.report_progress()
-    if segment := bulk.take():
-        run.record_finished(segment)
+    bulk, finished = run.evaluator.bulk_judge(run.criteria), list[FinishedSegment]()
+    try:
+        for number, case in enumerate(cases):
+            if segment := bulk.add(case):
+                finished.append(segment)
+                if len(finished) == SEGMENTS_TOGETHER:
+                    together, finished = finished, []
+                    run.record_segments(together)
+            # Asking for the time for each of them would take longer than judging.
+            if number % REPORT_CASES == 0:
+                run.count_bulk(bulk)
+                run.report_progress()
+        if segment := bulk.take():
+            finished.append(segment)
+    finally:
+        # Also where the data has a fault or the run is interrupted: whole segments before that are recorded.
+        run.record_segments(finished)
     run.count_bulk(bulk)
 
 

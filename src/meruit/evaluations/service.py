@@ -211,18 +211,12 @@ class Evaluator:
 
         `recorded` is how many cases the caller knows to be recorded, none of which is among these.
         """
-        return self.record_finished(evaluation, finish_segment(judged), recorded)
-
-    def record_finished(
-        self, evaluation: EvaluationRecord, segment: FinishedSegment, recorded: int | None = None
-    ) -> int:
-        """The same for a segment that is packed already."""
-        return self._store.recorder.write(self._draft_finished(evaluation, segment, recorded))
+        return self.record_all(evaluation, [finish_segment(judged)], recorded)
 
     def record_all(
         self, evaluation: EvaluationRecord, segments: Sequence[FinishedSegment], recorded: int | None = None
     ) -> int:
-        """The same for several segments, which become durable together; the number of the last."""
+        """The same for several finished segments, which become durable together; the number of the last."""
         writes = []
         for segment in segments:
             writes.append(self._draft_finished(evaluation, segment, recorded))
