@@ -69,7 +69,7 @@ class CheckpointFile:
             os.close(descriptor)
 
     def _replace(self, note: str, *, synced: bool) -> None:
-        # Only the owner may read it, and its name is nobody else's.
+        # Only the owner may read it, and no other process uses its name.
         descriptor, unfinished = mkstemp(prefix=f"{self.path.name}.", dir=self.path.parent)
         try:
             with open(descriptor, "w", encoding="utf-8") as file:  # noqa: PTH123 - an open descriptor

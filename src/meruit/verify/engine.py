@@ -243,7 +243,7 @@ class VerificationEngine:
         import asyncio
 
         if compiled.has_foreign_extractors:
-            # What they compute before they wait, nobody knows.
+            # They may compute for long before they first wait.
             return await asyncio.to_thread(
                 self.verify_sync, contract_id, work_input, work_output, compiled, execution_metadata
             )
