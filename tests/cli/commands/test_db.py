@@ -252,6 +252,17 @@ def test_a_restored_copy_is_written_to_after_it_was_accepted(restored: Path, run
     assert "nothing to accept" in run("db", "accept-restored").stdout
 
 
+def test_a_damaged_file_of_the_newest_checkpoint_is_named(record: Callable[..., None], run: Run) -> None:
+    record()
+    kept = Path("meruit-data/last-checkpoint.txt")
+    kept.write_bytes(bytes(100))
+    for refused in (("verify", "c.yaml", "--output", "o.json", "--record"), ("serve", "--port", "0")):
+        assert error_of(run, *refused)["code"] == "kept_checkpoint_damaged"
+    assert "kept_checkpoint_damaged" in run("doctor").stdout
+    kept.unlink()
+    assert run("verify", "c.yaml", "--output", "o.json", "--record").returncode == 0
+
+
 def test_a_copy_that_contradicts_its_signatures_is_not_accepted(restored: Path, run: Run) -> None:
     with closing(sqlite3.connect(restored)) as opened:
         opened.execute("UPDATE checkpoints SET note = 'forged'")

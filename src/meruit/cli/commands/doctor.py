@@ -69,12 +69,12 @@ def _describe_log(settings: "Settings", data: str | None, database_url: str | No
     """The state of the log; None without a store."""
     from meruit.audit.standing import describe_log
     from meruit.cli.shared.open_store import open_records
-    from meruit.errors import KeyNotAdmitted, LogRewritten, StoreError
+    from meruit.errors import KeptCheckpointDamaged, KeyNotAdmitted, LogRewritten, StoreError
 
     try:
         with open_records(data, database_url) as store:
             # What forbids writing is part of what is shown.
-            with suppress(KeyNotAdmitted, LogRewritten):
+            with suppress(KeyNotAdmitted, LogRewritten, KeptCheckpointDamaged):
                 store.require_known_log()
             return describe_log(store, settings.audit.known_witnesses)
     except StoreError:
