@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 from meruit.errors import Failure
 from meruit.model.limits import MAX_METRICS
 from meruit.sandbox.contract import SandboxResult
+from meruit.sandbox.jail import SPARES
 from meruit.sandbox.sandbox import Sandbox
 
 from .expressions import EXPRESSIONS, WORK
@@ -59,8 +60,8 @@ SOME = 4
 WARM_CALLS = 12
 WARM_ROUNDS = 20
 """So often at most, until every worker has had calls of both kinds."""
-PROCESSES = {SMALL: 2, FULL: 4, EXPR: 0}
-"""Of a worker: one for the wire and one of the library; two zygotes and their children; any number for `expr`."""
+PROCESSES = {SMALL: 2, FULL: 2 * (1 + SPARES), EXPR: 0}
+"""Of a worker: one for the wire and one of the library; two zygotes and their spares; any number for `expr`."""
 HOST_LIMIT_BYTES = 4 * 2**30
 """A host that evaluates a bomb itself ends here, and not with the machine."""
 PRINTABLE_MESSAGE = 2_000

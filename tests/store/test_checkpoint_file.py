@@ -149,6 +149,8 @@ def test_a_file_that_is_not_a_checkpoint_is_refused(again: Store, content: bytes
     with pytest.raises(KeptCheckpointDamaged) as refused:
         again.recorder.write(add)
     assert (refused.value.code, refused.value.status) == ("kept_checkpoint_damaged", 503)
+    # No client learns where the files of the server are.
+    assert str(file.path) not in refused.value.client_detail
     with again.database.reading() as connection:
         assert again.read_signing(connection).code == "kept_checkpoint_damaged"
         file.path.unlink()
