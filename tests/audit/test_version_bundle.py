@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import msgspec
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import delete, select, update
 from tests.outcomes.making import ENGINE, body_of, criteria_of, outcome, recorded, together
 
 from meruit.audit.bundle import CaseReceipt, Entries, LoggedEntry, Receipt, VersionsFile, pack_files, unpack
@@ -70,6 +70,17 @@ def rescored(store: Store, threshold: float = 0.9) -> int:
     return size_of(store) - before
 
 
+def add_version(store: Store, outcome_id: str, expected: int) -> None:
+    """One more version, with an entry of its own."""
+    rules = criteria_of(0.2)
+    result = ENGINE.verify_sync(
+        "shared", {"reference": "the cat sat"}, {"text": "the cat sat", "n": 0}, rules, {"duration_ms": 12}
+    )
+    new = NewVersion(outcome_id, expected, result, b"s" * 16)
+    written = store.recorder.write(AddVersions(TENANT, body_of(rules), (new,), "again"))
+    assert [done.version for done in written] == [expected + 1]
+
+
 def size_of(store: Store) -> int:
     with store.database.reading() as connection:
         return int(connection.execute(select(tables.log_state.c.size)).scalar_one())
@@ -85,15 +96,17 @@ def test_a_rescore_adds_one_entry_and_one_event(records: Store) -> None:
     assert rescored(records) == 2
     with records.database.reading() as connection:
         event = connection.execute(select(tables.events).order_by(tables.events.c.seq.desc()).limit(1)).one()
+        run = connection.execute(select(tables.verdict_runs)).one()
         rows = connection.execute(select(tables.verdicts).where(tables.verdicts.c.version == 2)).all()
+        seqs = connection.execute(select(tables.outcomes.c.seq).order_by(tables.outcomes.c.seq)).scalars().all()
     data = msgspec.json.decode(event.data)
-    assert (event.type, data["reason"], data["leaf"]) == ("outcomes.rescored", "stricter", rows[0].leaf)
+    assert (event.type, data["reason"], data["leaf"]) == ("outcomes.rescored", "stricter", run.leaf)
     assert [one["outcome_id"] for one in data["outcomes"]] == ids
     assert {(one["version"], one["verdict"], one["success"]) for one in data["outcomes"]} == {
         (2, "pass", True),
         (2, "fail", False),
     }
-    assert sorted(row.place for row in rows) == [0, 1, 2, 3, 4]
+    assert (run.first_seq, run.last_seq, run.version, run.offsets, rows) == (seqs[0], seqs[-1], 2, None, [])
 
 
 def test_each_version_is_proven_by_a_bundle_of_its_own(records: Store) -> None:
@@ -116,14 +129,7 @@ def test_versions_of_both_kinds_follow_each_other(records: Store) -> None:
     with records.database.reading() as connection:
         (_, second) = outcomes.versions(connection, SCOPE, one)
     assert second.result is not None
-    rules = criteria_of(0.2)
-    result = ENGINE.verify_sync(
-        "shared", {"reference": "the cat sat"}, {"text": "the cat sat", "n": 0}, rules, {"duration_ms": 12}
-    )
-    written = records.recorder.write(
-        AddVersions(TENANT, body_of(rules), (NewVersion(one, 2, result, b"s" * 16),), "again")
-    )
-    assert [done.version for done in written] == [3]
+    add_version(records, one, 2)
     rescored(records, 0.3)
     assert verify_bundle(export(records, SCOPE, one)).failed is None
     with records.database.reading() as connection:
@@ -252,7 +258,9 @@ def _change(store: Store, statement: object) -> None:
     ],
 )
 def test_rows_that_were_changed_are_named(records: Store, change: Callable[[int], object]) -> None:
-    make_outcomes(records, None, None)
+    one, _ = make_outcomes(records, "shared", None)
+    # Versions of several numbers form no run.
+    add_version(records, one, 1)
     rescored(records)
     assert check_store(records).problems == []
     with records.database.reading() as connection:
@@ -260,6 +268,48 @@ def test_rows_that_were_changed_are_named(records: Store, change: Callable[[int]
         assert isinstance(read_entry(_body(records, leaf)), VersionSegmentEntry)
     _change(records, change(leaf))
     assert check_store(records).problems != []
+
+
+_runs = tables.verdict_runs
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        update(_runs).values(first_seq=_runs.c.first_seq + 1),
+        update(_runs).values(first_seq=_runs.c.first_seq + 1, last_seq=_runs.c.last_seq + 1),
+        update(_runs).values(last_seq=_runs.c.last_seq + 1),
+        update(_runs).values(version=3),
+        update(_runs).values(leaf=0),
+        update(_runs).values(criteria_digest="0" * 64),
+        update(_runs).values(reason="none"),
+        update(_runs).values(offsets=b"\0\0\0\2"),
+        update(_runs).values(offsets=b""),
+        update(_runs).values(offsets=b"\0"),
+        update(_runs).values(tenant="other"),
+        delete(_runs),
+        update(tables.outcomes).values(seq=tables.outcomes.c.seq + 7),
+        update(tables.outcomes).where(tables.outcomes.c.verdict == "fail").values(verdict="partial"),
+        update(tables.verdict_segments).values(versions=1),
+        delete(tables.verdict_segments),
+    ],
+)
+def test_a_run_that_was_changed_is_named(records: Store, change: object) -> None:
+    make_outcomes(records, None, None)
+    rescored(records)
+    assert check_store(records).problems == []
+    _change(records, change)
+    assert {problem.code for problem in check_store(records).problems} == {"row"}
+
+
+def test_an_outcome_is_not_read_from_a_run_of_others(records: Store) -> None:
+    one, other = make_outcomes(records, None, None)
+    rescored(records)
+    _change(records, update(_runs).values(first_seq=_runs.c.first_seq + 1, last_seq=_runs.c.last_seq + 1))
+    with records.database.reading() as connection:
+        assert len(outcomes.versions(connection, SCOPE, one)) == 1
+        with pytest.raises(RecordTampered):
+            outcomes.versions(connection, SCOPE, other)
 
 
 def _body(store: Store, leaf: int) -> bytes:
@@ -320,7 +370,7 @@ def test_what_a_version_rests_on_is_compared_with_its_segment(records: Store) ->
     )
     with pytest.raises(RecordTampered):
         require(VersionBasis(2))
-    assert [problem.code for problem in check_store(records).problems] == ["row"]
+    assert {problem.code for problem in check_store(records).problems} == {"row"}
 
 
 # Batches, whose first versions are in segments.

@@ -1,5 +1,6 @@
 """Rescoring in every kind of store: what is judged in bulk is recorded as what is judged one by one."""
 
+import itertools
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -7,9 +8,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sqlalchemy import select, update
 
 from meruit import SuccessCriteria, VerificationEngine
+from meruit.audit.check import check_store
 from meruit.log.entries import VersionSegmentEntry, read_entry
 from meruit.log.segment import segment_root, version_bytes
 from meruit.model.access import Scope
@@ -18,12 +22,14 @@ from meruit.outcomes.rescore import in_bulk
 from meruit.outcomes.rescore import run as rescoring
 from meruit.outcomes.rescore.in_bulk import BulkJudging, JudgedPage, PlainOutcome
 from meruit.outcomes.rescore.run import LocalRunner, RescoreSummary, RescoreTask, Skip, rescore
-from meruit.outcomes.segment import pack_version
+from meruit.outcomes.segment import PackedVersions, pack_version
 from meruit.outcomes.service import Registrar, Submission
 from meruit.outcomes.store import batches
 from meruit.outcomes.store import read as outcomes
+from meruit.outcomes.store import versions as versions_module
 from meruit.outcomes.store.read import OutcomeFilter, OutcomeWork
 from meruit.outcomes.store.segments import SegmentReader
+from meruit.outcomes.store.versions import MAX_SPAN, VersionReader, VersionRun, can_form_run, pack_offsets
 from meruit.store import tables
 from meruit.store.store import Store
 
@@ -77,32 +83,35 @@ def check_latest(
             assert stored.to_json() == msgspec.structs.replace(fresh, verified_at=NOW).to_json()
 
 
-def check_rows(store: Store) -> None:
-    """Each row of a segment says what the segment does, as does the entry of the log; so do the outcomes."""
-    of = tables.verdicts.c
+def check_rows(store: Store, *, tampered: bool = False) -> None:
+    """Each row and run of a segment says what the segment does, as does the entry of the log; so do the outcomes."""
     with store.database.reading() as connection:
-        segments = SegmentReader(connection, "default")
-        rows = connection.execute(select(tables.verdicts).where(of.tenant == "default", of.place.is_not(None))).all()
+        reader = VersionReader(connection, "default")
+        rows = connection.execute(select(tables.outcomes).where(tables.outcomes.c.tenant == "default")).all()
+        versions = reader.of_many({row.id: row.seq for row in rows})
+        places: dict[int, list[int]] = {}
         for row in rows:
-            content = segments.segment(row.leaf).content(row.place)
-            assert (row.outcome_id, row.version, row.verdict) == (content.outcome, content.version, content.verdict)
-            assert (row.success, row.score) == (content.success, float(Fraction(content.score)))
-            assert (row.reason, row.salt, row.result) == ("the threshold moved", None, None)
-        for leaf in {row.leaf for row in rows}:
+            found = [reader.complete(one) for one in versions[row.id]]
+            assert [one.version for one in found] == [*range(1, row.version + 1)]
+            for one in found:
+                if one.place is not None:
+                    content = reader.segments.segment(one.leaf).content(one.place)
+                    assert (one.outcome_id, one.version, one.verdict) == (
+                        *(content.outcome, content.version, content.verdict),
+                    )
+                    assert (one.success, one.score) == (content.success, float(Fraction(content.score)))
+                    assert (one.reason, one.salt, one.result) == ("the threshold moved", None, None)
+                    places.setdefault(one.leaf, []).append(one.place)
+            last = found[-1]
+            assert (row.verdict, row.score, row.success) == (last.verdict, last.score, last.success)
+            assert row.criteria_digest == last.criteria_digest
+        for leaf, several in places.items():
             body = connection.execute(select(tables.log_leaves.c.body).where(tables.log_leaves.c.seq == leaf)).scalar()
-            entry, contents = read_entry(bytes(body or b"")), segments.segment(leaf).contents()
+            entry, contents = read_entry(bytes(body or b"")), reader.segments.segment(leaf).contents()
             assert isinstance(entry, VersionSegmentEntry)
             assert entry.root == segment_root([version_bytes(one.entry()) for one in contents]).hex()
-            assert len(contents) == sum(row.leaf == leaf for row in rows)
-        latest = select(tables.outcomes, of.verdict, of.score, of.success, of.criteria_digest).join(
-            tables.verdicts,
-            (of.tenant == tables.outcomes.c.tenant)
-            & (of.outcome_id == tables.outcomes.c.id)
-            & (of.version == tables.outcomes.c.version),
-        )
-        for row in connection.execute(latest):
-            assert (row.verdict, row.score, row.success) == (row.verdict_1, row.score_1, row.success_1)
-            assert row.criteria_digest == row.criteria_digest_1
+            assert sorted(several) == [*range(len(contents))]
+    assert (check_store(store).problems != []) is tampered
 
 
 @pytest.fixture
@@ -112,7 +121,7 @@ def in_one_pass(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def count(*arguments: Any) -> JudgedPage:
         judged = in_bulk.measure_page(*arguments)
-        counted.append(len(judged.versions))
+        counted.append(len(judged.before))
         return judged
 
     monkeypatch.setattr(rescoring, "measure_page", count)
@@ -201,7 +210,7 @@ def test_work_that_is_gone_or_changed_is_counted_and_left(store: Store) -> None:
     assert (summary.examined, summary.measured) == (9, 7)
     assert summary.skipped == {Skip.ERASED: 1, Skip.UNREADABLE: 1}
     check_latest(store, ids[2:], OUTPUTS[2:], OTHER)
-    check_rows(store)
+    check_rows(store, tampered=True)
 
 
 def test_a_few_works_at_a_time_are_measured_too(
@@ -220,19 +229,76 @@ def test_a_few_works_at_a_time_are_measured_too(
 def test_a_version_is_packed_as_its_content_is(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = [put(store, output) for output in OUTPUTS]
     again(store, STRICTER)
-    made: list[Any] = []
+    made: list[PackedVersions] = []
 
     def keep(asking: Sequence[PlainOutcome], works: Any, task: BulkJudging, entropy: Any) -> JudgedPage:
         judged = in_bulk.measure_page(asking, works, task, entropy)
-        made.extend(one.packed for one in judged.versions)
+        made.append(judged.versions.packed)
         return judged
 
     monkeypatch.setattr(rescoring, "measure_page", keep)
     again(store, OTHER)
     with store.database.reading() as connection:
-        leaf = (
-            connection.execute(select(tables.verdicts.c.leaf).where(tables.verdicts.c.version == 3)).scalars().first()
-        )
-        contents = SegmentReader(connection, "default").segment(leaf or 0).contents()
+        leaf = connection.execute(
+            select(tables.verdict_runs.c.leaf).where(tables.verdict_runs.c.version == 3)
+        ).scalar_one()
+        contents = SegmentReader(connection, "default").segment(leaf).contents()
     assert [one.outcome for one in contents] == ids
-    assert made == [pack_version(one) for one in contents]
+    again_packed = PackedVersions()
+    for one in contents:
+        again_packed.add(pack_version(one))
+    (packed,) = made
+    for column in PackedVersions.__slots__:
+        assert getattr(packed, column) == getattr(again_packed, column)
+
+
+def runs_of(store: Store) -> list[tuple[int, bool]]:
+    """The version of each run, and whether outcomes of others stand between its own."""
+    table = tables.verdict_runs
+    with store.database.reading() as connection:
+        rows = connection.execute(select(table).order_by(table.c.version, table.c.first_seq)).all()
+    return [(row.version, row.offsets is not None) for row in rows]
+
+
+def test_outcomes_near_each_other_share_a_run(store: Store) -> None:
+    ids = []
+    for number, output in enumerate(OUTPUTS):
+        ids.append(put(store, output, agent="ada" if number % 4 else "bob"))
+        put(store, output, tenant="another")
+    again(store, STRICTER, OutcomeFilter(agent_id="ada"))
+    again(store, STRICTER, OutcomeFilter(agent_id="bob"))
+    again(store, OLD)
+    # Of another tenant's outcomes and of other agents', none is taken for one of a run.
+    assert runs_of(store) == [(2, True), (2, True), (3, True)]
+    check_latest(store, ids, OUTPUTS, OLD)
+    check_rows(store)
+
+
+def test_outcomes_far_from_each_other_have_rows(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions_module, "MAX_SPAN", 8)
+    ids = [put(store, output) for output in OUTPUTS]
+    again(store, STRICTER)
+    assert runs_of(store) == []
+    check_latest(store, ids, OUTPUTS, STRICTER)
+    check_rows(store)
+    # From rows into a run again.
+    monkeypatch.setattr(versions_module, "MAX_SPAN", 9)
+    again(store, OLD)
+    assert runs_of(store) == [(3, False)]
+    check_latest(store, ids, OUTPUTS, OLD)
+    check_rows(store)
+
+
+@given(st.lists(st.integers(1, MAX_SPAN // 4), min_size=1, max_size=12), st.integers(1, 10**9))
+def test_a_run_knows_its_outcomes(steps: list[int], first: int) -> None:
+    seqs = [first + step for step in itertools.accumulate(steps)]
+    assert can_form_run(seqs) == (seqs[-1] - seqs[0] < MAX_SPAN)
+    assert can_form_run([*seqs, seqs[-1]]) is can_form_run([*seqs, seqs[0]]) is False
+    if can_form_run(seqs):
+        run = VersionRun(seqs[0], 2, seqs[-1], 7, "digest", "", 0, pack_offsets(seqs))
+        assert [*run.seqs()] == seqs
+        assert (run.offsets is None) == (seqs == [*range(seqs[0], seqs[-1] + 1)])
+        around = range(seqs[0] - 2, seqs[-1] + 3)
+        assert {seq: place for seq in around if (place := run.place_of(seq)) is not None} == {
+            seq: place for place, seq in enumerate(seqs)
+        }

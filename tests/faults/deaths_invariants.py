@@ -1,13 +1,15 @@
 """What must hold in a store after any death: one function for each rule, each answering what broke it."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import structs
 from sqlalchemy import Connection, Table, func, select, tuple_
 from tests.faults.deaths_requests import CONSUMER, INPUT, METADATA, Asked, Kind, Made, Request
 from tests.outcomes.making import naive_root
@@ -26,7 +28,7 @@ from meruit.log.entries import (
 from meruit.log.merkle import Frontier, is_consistent, leaf_hash
 from meruit.log.note import open_checkpoint
 from meruit.log.segment import segment_root, version_bytes
-from meruit.outcomes.records import SegmentReader
+from meruit.outcomes.records import SegmentReader, VersionReader
 from meruit.store import log as audit
 from meruit.store import tables
 from meruit.store.store import Store
@@ -151,7 +153,7 @@ def look(store: Store, connection: Connection, seen: Seen, asked: Asked, request
         if request.kind is Kind.REGISTER
     )
     of_keys = any(request.kind in (Kind.KEY, Kind.REVOKE) for request in requests)
-    judged = read.rows(tables.verdicts, ("tenant", "outcome_id"), outcomes)
+    judged = [*_judged(connection, outcomes)]
     held = read.rows(tables.verdict_segments, ("leaf",), ((row.leaf,) for row in judged))
     return View(
         store,
@@ -163,7 +165,7 @@ def look(store: Store, connection: Connection, seen: Seen, asked: Asked, request
         leaves,
         range(seen.size, state.size),
         outcomes,
-        verdicts={(row.tenant, row.outcome_id, row.version): _with_result(connection, row) for row in judged},
+        verdicts={(row.tenant, row.outcome_id, row.version): row for row in judged},
         segments={row.leaf: row for row in held},
         blobs={(row.tenant, row.address): row for row in read.rows(tables.blobs, ("tenant", "address"), addresses)},
         events=read.after(tables.events, seen.events),
@@ -176,12 +178,18 @@ def look(store: Store, connection: Connection, seen: Seen, asked: Asked, request
     )
 
 
-# Any: as above, and a namespace with the same names.
-def _with_result(connection: Connection, row: Any) -> Any:
-    if row.place is None:
-        return row
-    held = SegmentReader(connection, row.tenant).segment(row.leaf).content(row.place)
-    return SimpleNamespace(**{**row._mapping, "result": held.result, "salt": held.salt})
+# Any: rows, and what has the same names.
+def _judged(connection: Connection, outcomes: Mapping[tuple[str, str], Any]) -> Iterator[Any]:
+    """Every version of these outcomes with its result and salt, wherever they are."""
+    for tenant in {tenant for tenant, _ in outcomes}:
+        reader = VersionReader(connection, tenant)
+        seqs = {row.id: row.seq for row in outcomes.values() if row.tenant == tenant}
+        for found in chain.from_iterable(reader.of_many(seqs).values()):
+            row = structs.asdict(reader.complete(found))
+            if found.place is not None:
+                held = reader.segments.segment(found.leaf).content(found.place)
+                row |= {"result": held.result, "salt": held.salt}
+            yield SimpleNamespace(tenant=tenant, **row)
 
 
 # Any: as above.

@@ -17,7 +17,7 @@ from meruit.model.time import to_micros
 from meruit.model.verdict import VerificationResult
 from meruit.outcomes.store import criteria
 from meruit.outcomes.store.batches import OutcomePlace
-from meruit.outcomes.store.rescored import AddRescored, RescoredResult, RescoredVersion
+from meruit.outcomes.store.rescored import AddRescored, RescoredResult, RescoredVersions
 from meruit.outcomes.store.write import AddVersions, NewOutcome, NewVersion
 from meruit.store import log as audit
 from meruit.store import tables
@@ -146,10 +146,9 @@ def rescored_like(store: Store, several: AddVersions) -> AddRescored:
     query = select(table).where(table.c.tenant == several.tenant, table.c.id.in_(ids))
     with store.database.reading() as connection:
         rows = {row.id: row for row in connection.execute(query)}
-    versions = [
-        RescoredVersion.of(_place(rows[one.outcome_id], one.expected), RescoredResult.of(one.result), one.salt)
-        for one in several.versions
-    ]
+    versions = RescoredVersions()
+    for one in several.versions:
+        versions.add(_place(rows[one.outcome_id], one.expected), RescoredResult.of(one.result), one.salt)
     body, digest, at = several.criteria, criteria_digest_of(several.criteria), several.versions[0].result.verified_at
     return AddRescored.of(several.tenant, (body, digest), versions, several.reason, to_micros(at))
 

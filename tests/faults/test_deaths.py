@@ -17,7 +17,7 @@ POSTGRES_DEATHS = 200 if IN_FULL else 30
 PATIENCE_S = 600
 WRITTEN = (
     *("criteria", "criteria_names", "cursors", "events", "idempotency", "keys"),
-    *("log_leaves", "log_tiles", "outcomes", "verdicts", "verdict_segments", "blobs", "checkpoints"),
+    *("log_leaves", "log_tiles", "outcomes", "verdicts", "verdict_runs", "verdict_segments", "blobs", "checkpoints"),
 )
 CHANGED = ("cursors", "keys", "log_state", "outcomes")
 READ = (

@@ -167,10 +167,13 @@ def _check_count(connection: Connection, log: "_LogReader", scan: RowScan) -> It
         return
     leaf = check.table.c[check.leaf]
     # Two rows of one leaf could hide that another is gone; those of one segment are compared with it.
-    found = connection.execute(select(func.count(leaf.distinct())).where(leaf < log.size)).scalar_one()
+    query = select(func.count(leaf.distinct())).where(leaf < log.size)
+    if check.shared is not None:
+        query = query.where(check.table.c[check.shared].is_(None))
+    found = connection.execute(query).scalar_one()
     leaves, expected = log.leaves[check.table.name], log.rows[check.table.name]
-    if (found, scan.count) != (leaves, expected):
-        yield "row", check.table.name, f"{scan.count:,} rows, and the log has {expected:,} entries of them"
+    if (found, scan.alone) != (leaves, expected):
+        yield "row", check.table.name, f"{scan.alone:,} rows, and the log has {expected:,} entries of them"
     if found < leaves:
         for seq in _entries_without_row(connection, scan, log.size):
             yield "row", f"{check.table.name} of entry {seq}", "the row is gone"

@@ -1,7 +1,8 @@
 """Compare rows and evidence with the leaves that commit to them, a page of a table at a time."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from fractions import Fraction
 from hashlib import sha256
 from typing import Any
 
@@ -50,7 +51,7 @@ from meruit.log.segment import VersionEntry, segment_root, version_bytes
 from meruit.model.contract import parse_stored_work
 from meruit.model.usage import UsageCode
 from meruit.model.verdict import VerificationResult
-from meruit.outcomes.records import result_from
+from meruit.outcomes.records import VersionReader, result_from, run_of
 from meruit.outcomes.segment import open_versions
 from meruit.review.label import ReviewTerms, draws_digest, label_content
 from meruit.store import tables
@@ -77,6 +78,14 @@ class Reading:
     blobs: BlobStore
     size: int
     """Leaves that are checked."""
+    readers: dict[str, VersionReader] = field(default_factory=dict)
+    """Of versions, by tenant."""
+
+    def versions(self, tenant: str) -> VersionReader:
+        """What reads the versions of a tenant's outcomes."""
+        if tenant not in self.readers:
+            self.readers[tenant] = VersionReader(self.connection, tenant)
+        return self.readers[tenant]
 
 
 # Any, here and below: rows of SQLAlchemy, entries of the kind.
@@ -101,6 +110,8 @@ class RowCheck:
     """How many rows an entry of these kinds has."""
     page: int = PAGE
     """How many rows are compared in one slice."""
+    shared: str | None = None
+    """The column that has a value where a row shares its entry with others: such rows are not counted."""
 
     def count_rows(self, entry: Entry | None) -> int:
         """How many rows of this table an entry has."""
@@ -136,6 +147,8 @@ class RowScan:
         self.check = check
         self.count = 0
         """Rows that were compared."""
+        self.alone = 0
+        """Those of them that have an entry for themselves."""
         self.done = False
         self._after: tuple[Any, ...] | None = None
         """The key of the last row."""
@@ -163,6 +176,7 @@ class RowScan:
             # It is newer than the check.
             return None
         self.count += 1
+        self.alone += self.check.shared is None or getattr(row, self.check.shared) is None
         return self.check.find_problem(reading, row)
 
 
@@ -238,13 +252,13 @@ def _is_stored(reading: Reading, tenant: str, address: str) -> bool:
 
 
 def _compare_latest(reading: Reading, row: Any) -> Iterator[str]:
-    """What an outcome says of its latest version, against the row of that version."""
-    table = tables.verdicts
-    query = select(table).where(table.c.tenant == row.tenant, table.c.outcome_id == row.id)
-    latest = reading.connection.execute(query.order_by(table.c.version.desc()).limit(1)).first()
-    if latest is None:
+    """What an outcome says of its latest version, against that version."""
+    reader = reading.versions(row.tenant)
+    found = reader.newest(row.id, row.seq)
+    if found is None:
         yield "version"
         return
+    latest = reader.complete(found)
     yield from _differing(
         version=(row.version, latest.version),
         verdict=(row.verdict, latest.verdict),
@@ -256,13 +270,23 @@ def _compare_latest(reading: Reading, row: Any) -> Iterator[str]:
 
 def _compare_verdict(reading: Reading, row: Any, entry: VerdictEntry | VersionSegmentEntry) -> Iterator[str]:
     if isinstance(entry, VersionSegmentEntry):
-        # The rest is compared with the segment, which finds its rows by their outcomes.
+        held = None if row.place is None else reading.versions(row.tenant).segments.segment(row.leaf).content(row.place)
         yield from _differing(
             tenant=(row.tenant, entry.tenant),
             criteria_digest=(row.criteria_digest, entry.criteria),
             reason=(row.reason, entry.reason),
-            place=(row.place is not None and 0 <= row.place < entry.versions, True),
+            place=(held is None, False),
         )
+        if held is not None:
+            yield from _differing(
+                outcome_id=(row.outcome_id, held.outcome),
+                version=(row.version, held.version),
+                verdict=(row.verdict, held.verdict),
+                success=(bool(row.success), held.success),
+                score=(row.score, float(Fraction(held.score))),
+                salt=(row.salt, None),
+                result=(row.result, None),
+            )
         return
     yield from _differing(
         tenant=(row.tenant, entry.tenant),
@@ -282,7 +306,7 @@ def _compare_verdict(reading: Reading, row: Any, entry: VerdictEntry | VersionSe
 
 
 def _compare_versions(reading: Reading, row: Any, entry: VersionSegmentEntry) -> Iterator[str]:
-    """A segment of versions against its leaf, and the rows of its versions against its content."""
+    """A segment of versions against its leaf, and whether each of its versions is found."""
     yield from _differing(tenant=(row.tenant, entry.tenant), versions=(row.versions, entry.versions))
     contents = open_versions(reading.blobs.content(reading.connection, row.tenant, row.address)).contents()
     entries = [one.entry() for one in contents]
@@ -290,18 +314,20 @@ def _compare_versions(reading: Reading, row: Any, entry: VersionSegmentEntry) ->
         yield "versions"
         return
     table, ids = tables.verdicts, [one.outcome for one in entries]
-    query = select(table).where(table.c.tenant == row.tenant, table.c.outcome_id.in_(ids), table.c.leaf == row.leaf)
-    rows = {one.outcome_id: one for one in reading.connection.execute(query)}
-    recorded = {} if not entry.evidence else _outcome_rows(reading, row.tenant, ids)
+    query = select(table.c.outcome_id, table.c.version, table.c.place).where(
+        table.c.tenant == row.tenant, table.c.outcome_id.in_(ids), table.c.leaf == row.leaf
+    )
+    recorded = _outcome_rows(reading, row.tenant, ids)
+    seqs = {name: outcome.seq for name, outcome in recorded.items()}
+    # Rows and runs are compared with what they name, each for itself.
+    places: dict[str, Any] = {**reading.versions(row.tenant).in_segment(row.leaf, seqs)}
+    places |= {one.outcome_id: one for one in reading.connection.execute(query)}
     for place, one in enumerate(entries):
-        found = rows.get(one.outcome)
-        if found is None or (
-            *(found.place, found.version, found.verdict, bool(found.success)),
-            *(found.salt, found.result),
-        ) != (place, one.version, one.verdict, one.success, None, None):
+        found = places.get(one.outcome)
+        if found is None or (found.place, found.version) != (place, one.version):
             yield f"version of {one.outcome}"
         result = None if contents[place].result is None else result_from(contents[place].result)
-        if found is not None and result is not None and found.score != result.score:
+        if result is not None and result.exact != one.score:
             yield f"score of {one.outcome}"
         if result is None and not _is_erased(reading, row.tenant, one, RESULT):
             yield f"result of {one.outcome}"
@@ -309,6 +335,25 @@ def _compare_versions(reading: Reading, row: Any, entry: VersionSegmentEntry) ->
             outcome = recorded.get(one.outcome)
             differ = ["row"] if outcome is None else [*_compare_committed(reading, outcome, one)]
             yield from (f"{part} of {one.outcome}" for part in differ)
+
+
+def _compare_verdict_run(reading: Reading, row: Any, entry: VersionSegmentEntry) -> Iterator[str]:
+    """A run against its leaf, and its outcomes against the content of the segment."""
+    yield from _differing(
+        tenant=(row.tenant, entry.tenant),
+        criteria_digest=(row.criteria_digest, entry.criteria),
+        reason=(row.reason, entry.reason),
+    )
+    run = run_of(row)
+    held = [(one.outcome, one.version) for one in reading.versions(row.tenant).segments.segment(row.leaf).contents()]
+    seqs = run.seqs()
+    table = tables.outcomes
+    query = select(table.c.seq, table.c.id).where(
+        table.c.tenant == row.tenant, table.c.seq >= row.first_seq, table.c.seq <= row.last_seq
+    )
+    ids = {one.seq: one.id for one in reading.connection.execute(query)}
+    if seqs[-1] != row.last_seq or [(ids.get(seq), row.version) for seq in seqs] != held:
+        yield "outcomes"
 
 
 def _outcome_rows(reading: Reading, tenant: str, ids: Sequence[str]) -> dict[str, Any]:
@@ -612,8 +657,9 @@ def _compare_blob(reading: Reading, row: Any, _: None) -> Iterator[str]:
         yield problem
 
 
-def _count_versions(entry: VerdictEntry | VersionSegmentEntry) -> int:
-    return entry.versions if isinstance(entry, VersionSegmentEntry) else 1
+def _count_verdicts(entry: VerdictEntry | VersionSegmentEntry) -> int:
+    # Versions of a segment are rows, or all in one run: whether each is there is compared with the segment.
+    return 1 if isinstance(entry, VerdictEntry) else 0
 
 
 def _count_outcomes(entry: EvidenceEntry | VersionSegmentEntry) -> int:
@@ -630,7 +676,15 @@ CHECKS = (
         (EvidenceEntry, VersionSegmentEntry),
         rows_of=_count_outcomes,
     ),
-    RowCheck(tables.verdicts, _compare_verdict, "leaf", (VerdictEntry, VersionSegmentEntry), rows_of=_count_versions),
+    RowCheck(
+        tables.verdicts,
+        _compare_verdict,
+        "leaf",
+        (VerdictEntry, VersionSegmentEntry),
+        rows_of=_count_verdicts,
+        shared="place",
+    ),
+    RowCheck(tables.verdict_runs, _compare_verdict_run, "leaf", (VersionSegmentEntry,), counts=False),
     RowCheck(tables.verdict_segments, _compare_versions, "leaf", (VersionSegmentEntry,)),
     RowCheck(tables.governance_checks, _compare_governance, "leaf", (GovernanceEntry,)),
     RowCheck(tables.contracts, _compare_contract, "seq", (AwardEntry,)),

@@ -92,7 +92,7 @@ def export(store: Store, scope: Scope, outcome_id: str, *, sleep: Sleep = time.s
         last = audit.last_in_contract(connection, scope.tenant, contract_id)
         newest = [leaf.position for leaf in audit.window(connection, scope.tenant, contract_id, last, last)]
         of_runs = [leaves[-1].position for leaves in _runs_paid(connection, scope.tenant, contract_id).values()]
-        verdicts = [int(row.leaf) for row in _verdicts(connection, scope.tenant, outcome_id)]
+        verdicts = [one.leaf for one in _versions(connection, scope.tenant, outcome_id)]
         return max(*newest, *of_runs, *verdicts, _key_leaf(connection, store)) + 1
 
     return pack(
@@ -237,7 +237,7 @@ class _VersionProof:
 def _prove_versions(connection: Connection, tenant: str, outcome_id: str) -> dict[int, _VersionProof]:
     """The versions that segments hold, each with its path in the segment."""
     segments, found = outcomes.SegmentReader(connection, tenant), {}
-    for row in _verdicts(connection, tenant, outcome_id):
+    for row in _versions(connection, tenant, outcome_id):
         if row.place is None:
             continue
         leaf = audit.leaf(connection, row.leaf)
@@ -473,21 +473,23 @@ def _key_leaves(connection: Connection, size: int) -> list[int]:
     return [*connection.execute(select(table.c.seq).where(table.c.seq < size)).scalars()]
 
 
-# Any: as above.
-def _verdicts(connection: Connection, tenant: str, outcome_id: str) -> Sequence[Any]:
+def _versions(
+    connection: Connection, tenant: str, outcome_id: str
+) -> Sequence[outcomes.VersionRow | outcomes.RunPlace]:
     """The versions of an outcome, oldest first."""
-    table = tables.verdicts
-    query = select(table).where(table.c.tenant == tenant, table.c.outcome_id == outcome_id)
-    return connection.execute(query.order_by(table.c.version)).all()
+    table = tables.outcomes
+    query = select(table.c.seq).where(table.c.tenant == tenant, table.c.id == outcome_id)
+    seq = connection.execute(query).scalar_one()
+    return outcomes.VersionReader(connection, tenant).of(outcome_id, seq)
 
 
 def _results(connection: Connection, tenant: str, outcome_id: str) -> dict[int, tuple[bytes, bytes]]:
     """Salt and result of each version, those left out that were erased."""
     segments, found = outcomes.SegmentReader(connection, tenant), {}
-    for row in _verdicts(connection, tenant, outcome_id):
-        kept = row if row.place is None else segments.segment(row.leaf).content(row.place)
+    for row in _versions(connection, tenant, outcome_id):
+        kept = segments.segment(row.leaf).content(row.place) if row.place is not None else row
         if kept.result is not None:
-            found[int(row.version)] = bytes(kept.salt), bytes(kept.result)
+            found[row.version] = kept.salt or b"", kept.result
     return found
 
 

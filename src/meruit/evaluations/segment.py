@@ -248,7 +248,7 @@ class OpenSegment:
 def open_segment(blob: bytes) -> OpenSegment:
     """A segment, to read some of its cases; raises StoreError for a blob that is damaged."""
     found = unpack_blob(blob, _CASE_SALTS)
-    return OpenSegment(found.lines, found.templates, found.tails)
+    return OpenSegment(found.lines(), found.templates, found.tails)
 
 
 _LINES = msgspec.json.Decoder(_CaseLine)

@@ -121,6 +121,14 @@ class NumberlessConclusion(Generic[T]):
         parts[_METADATA] = facts
         return b"".join(parts)
 
+    def pieces(self, verified_at: bytes, numbers: Sequence[bytes]) -> tuple[bytes, bytes, bytes, bytes, bytes]:
+        """What stands around the id and the digests in the result of any work with this time and these numbers."""
+        parts = self.parts.copy()
+        if self.places:
+            parts[_FIRST_NUMBER:_TIME:2] = self.spread(numbers)
+        parts[_TIME] = verified_at
+        return parts[0], b"".join(parts[_ID + 1 : _INPUT]), parts[_INPUT + 1], parts[_OUTPUT + 1], parts[-1]
+
     def with_numbers_of(
         self, result: VerificationResult, derive: Callable[[VerificationResult], T2]
     ) -> "NumberlessConclusion[T2] | None":

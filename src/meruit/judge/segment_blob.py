@@ -48,9 +48,16 @@ class SegmentLine(Protocol):
 class SegmentBlob:
     """What a blob holds."""
 
-    lines: Sequence[bytes]
+    text: bytes
+    """Its lines, with line feeds between them; JSON has none inside."""
+    count: int
+    """How many lines there are."""
     templates: Sequence[ResultTemplate]
     tails: bytes
+
+    def lines(self) -> list[bytes]:
+        """Each line for itself."""
+        return self.text.split(b"\n") if self.count else []
 
 
 def pack_blob(lines: Sequence[SegmentLine]) -> bytes:
@@ -75,15 +82,15 @@ def unpack_blob(blob: bytes, tail_bytes: int) -> SegmentBlob:
     """The parts of a blob; raises StoreError for one that is damaged."""
     reader = zlib.decompressobj()
     try:
-        lines = reader.decompress(blob, MAX_SEGMENT_BYTES)
+        whole = reader.decompress(blob, MAX_SEGMENT_BYTES)
         if not reader.eof:
             raise StoreError("a segment is cut off or too large; restore it from a copy")
-        first, *rest = lines.split(b"\n")
+        first, more, text = whole.partition(b"\n")
         parts = msgspec.json.decode(first, type=list[tuple[str, str, str]])
     except (zlib.error, msgspec.DecodeError) as problem:
         raise StoreError(f"a segment cannot be read: {problem}; restore it from a copy") from None
     templates = [ResultTemplate(*(part.encode() for part in one)) for one in parts]
-    tails = reader.unused_data
-    if len(tails) != len(rest) * tail_bytes:
+    tails, count = reader.unused_data, text.count(b"\n") + 1 if more else 0
+    if len(tails) != count * tail_bytes:
         raise StoreError("a segment does not have as many salts as lines; restore it from a copy")
-    return SegmentBlob(rest, templates, tails)
+    return SegmentBlob(text, count, templates, tails)

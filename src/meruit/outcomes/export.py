@@ -175,7 +175,7 @@ def _versions_with_work(
     done = 0
     for page, total in iterate_summaries(connection, scope, narrowed):
         by_id = {one.id: one for one in page}
-        rows = batches.versions(connection, scope.tenant, [*by_id], every=every_version)
+        rows = batches.versions(connection, scope.tenant, page, every=every_version)
         bills = live_bills(connection, scope.tenant, [one.contract_id for one in page])
         for group in batches.works(connection, scope.tenant, page, store.blobs):
             found = []
@@ -272,7 +272,7 @@ def metric_kinds(
     """Every metric that was measured, and of which kinds its values were; all numbers are one kind."""
     seen: dict[str, set[type]] = {}
     for page, _ in iterate_summaries(connection, scope, narrowed):
-        rows = batches.versions(connection, scope.tenant, [one.id for one in page], every=every_version)
+        rows = batches.versions(connection, scope.tenant, page, every=every_version)
         for version in (one for some in rows.values() for one in some):
             figures = read_figures(version.result)
             for name, value in figures.metrics.items() if figures is not None else ():

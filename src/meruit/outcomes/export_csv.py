@@ -109,7 +109,7 @@ def _rows(
 ) -> Iterator[tuple[Cell, ...]]:
     done, totals = 0, CurrencyTotals()
     for page, total in iterate_summaries(connection, scope, narrowed):
-        versions = batches.versions(connection, scope.tenant, [one.id for one in page], every=every_version)
+        versions = batches.versions(connection, scope.tenant, page, every=every_version)
         contracts = [one.contract_id for one in page]
         bills = live_bills(connection, scope.tenant, contracts)
         titles = contract_titles(connection, scope.tenant, contracts)

@@ -34,6 +34,7 @@ from meruit.outcomes.store.read import (
     versions,
 )
 from meruit.outcomes.store.segments import SegmentReader
+from meruit.outcomes.store.versions import RunPlace, VersionReader, VersionRow, run_of
 from meruit.outcomes.store.write import (
     ERASED,
     LATEST_RESULTS,
@@ -63,8 +64,11 @@ __all__ = [
     "RecordAll",
     "RecordedVersion",
     "RegisterCriteria",
+    "RunPlace",
     "SegmentReader",
     "VersionBasis",
+    "VersionReader",
+    "VersionRow",
     "commit_criteria",
     "count_by_day",
     "count_up_to",
@@ -83,6 +87,7 @@ __all__ = [
     "page_sorted",
     "release",
     "result_from",
+    "run_of",
     "summary",
     "version",
     "versions",

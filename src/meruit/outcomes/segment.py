@@ -8,7 +8,9 @@ nothing.
 from binascii import hexlify, unhexlify
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import cached_property
+from struct import Struct
+from typing import TypeVar
 
 import msgspec
 
@@ -21,15 +23,15 @@ from meruit.judge.result_template import (
     take_numbers,
     write_numbers,
 )
-from meruit.judge.segment_blob import ERASED, WHOLE, pack_blob, unpack_blob
+from meruit.judge.segment_blob import ERASED, WHOLE, SegmentBlob, join_blob, unpack_blob
 from meruit.log.commitment import SALT_BYTES, commitment
-from meruit.log.segment import MAX_CASES, VersionEntry, segment_root, version_bytes
+from meruit.log.merkle import Frontier, leaf_hash
+from meruit.log.segment import MAX_CASES, VersionEntry, version_bytes
 from meruit.model.record import Record
 
 _DIGEST_BYTES = 32
 _TAIL = SALT_BYTES + 3 * _DIGEST_BYTES
 """What stands behind the lines for each version: its salt, and the digests of input, output and metadata."""
-TAIL_HEX, DIGESTS_AT = 2 * _TAIL, 2 * SALT_BYTES
 _NO_DIGESTS = bytes(3 * _DIGEST_BYTES)
 _NO_TAIL = bytes(_TAIL)
 _HEX = 2 * _DIGEST_BYTES + 2
@@ -126,14 +128,8 @@ class QuickLine(msgspec.Struct, array_like=True, gc=False):
     contract: str
     version: int
     evidence_index: int | None
-    # Any: of a whole result, which is not looked at.
-    result: str | list[str | int | float] | dict[str, Any]
-
-    # Any: numbers, once the lines were checked.
-    @property
-    def numbers(self) -> list[Any]:
-        """Those that its template lacks."""
-        return self.result[1:] if isinstance(self.result, list) else []
+    result: msgspec.Raw
+    """As in the line: OpenVersions.numbers_of reads it, once for all lines that say the same."""
 
 
 class _ResultLine(msgspec.Struct, array_like=True, gc=False):
@@ -183,7 +179,7 @@ class ResultParts(Record, frozen=True):
         try:
             return template.fill(gaps, write_numbers(self.numbers))
         except ValueError as problem:
-            raise StoreError(f"a segment cannot be read: {problem}; restore it from a copy") from None
+            raise _unreadable(problem) from None
 
     def known(self) -> bytes:
         """What the line of a version says of its result."""
@@ -234,26 +230,90 @@ class SegmentDraft:
     """Of the tree over the versions, which the log commits to."""
 
 
+class PackedVersions:
+    """Versions on their way into one segment: of each column, one value for each version."""
+
+    __slots__ = ("hashes", "lines", "numbers", "tails")
+
+    def __init__(self) -> None:
+        self.numbers: dict[ResultTemplate, int] = {}
+        """Of each template, in the order in which they were met."""
+        self.lines: list[bytes] = []
+        """With their brackets and the number of the template."""
+        self.tails: list[bytes] = []
+        self.hashes: list[bytes] = []
+        """Of what the log commits to."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.lines)
+
+    def add(self, version: PackedVersion) -> None:
+        """Add one version."""
+        number = WHOLE if version.template is None else self.number_of(version.template)
+        self.lines.append(b"[%d,%b]" % (ERASED if version.is_erased else number, version.line))
+        self.tails.append(version.tail)
+        self.hashes.append(leaf_hash(version.entry))
+
+    def number_of(self, template: ResultTemplate) -> int:
+        """The number of a template, which is kept from now on."""
+        return self.numbers.setdefault(template, len(self.numbers))
+
+    def pick(self, places: Sequence[int]) -> "PackedVersions":
+        """Some of them, with the templates that these need: one that no line needs may say what was erased."""
+        templates, made = [*self.numbers], PackedVersions()
+        for place in places:
+            number, comma, rest = self.lines[place][1:].partition(b",")
+            if int(number) >= 0:
+                number = b"%d" % made.number_of(templates[int(number)])
+            made.lines.append(b"[" + number + comma + rest)
+            made.tails.append(self.tails[place])
+            made.hashes.append(self.hashes[place])
+        return made
+
+    def draft(self) -> SegmentDraft:
+        """The blob of their segment, and its root; raises ValueError where they are too many, or none."""
+        if not 0 < len(self) <= MAX_CASES:
+            raise ValueError(f"a segment has 1 to {MAX_CASES} versions, not {len(self)}")
+        root = Frontier(0, ()).extend(self.hashes).root()
+        return SegmentDraft(len(self), join_blob([*self.numbers], self.lines, b"".join(self.tails)), root)
+
+
 def pack(versions: Sequence[PackedVersion]) -> SegmentDraft:
     """The blob of a segment, and its root."""
-    if not 0 < len(versions) <= MAX_CASES:
-        raise ValueError(f"a segment has 1 to {MAX_CASES} versions, not {len(versions)}")
-    return SegmentDraft(len(versions), pack_blob(versions), segment_root([one.entry for one in versions]))
+    gathered = PackedVersions()
+    for one in versions:
+        gathered.add(one)
+    return gathered.draft()
 
 
 _LINE = msgspec.json.Decoder(_VersionLine)
 _NUMBERS = msgspec.json.Decoder(list[int | float])
 _QUICK_LINES = msgspec.json.Decoder(list[QuickLine])
+_DIGEST_FORM = Struct(f"{2 * SALT_BYTES}x" + 3 * f"{2 * _DIGEST_BYTES}s")
+"""The tail of a version in hex."""
 _RESULT_LINE = msgspec.json.Decoder(_ResultLine)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OpenVersions:
     """A segment whose versions are read one by one."""
 
-    lines: Sequence[bytes]
-    templates: Sequence[ResultTemplate]
-    tails: bytes
+    blob: SegmentBlob
+
+    @cached_property
+    def lines(self) -> list[bytes]:
+        """One for each version."""
+        return self.blob.lines()
+
+    @property
+    def templates(self) -> Sequence[ResultTemplate]:
+        """Those that lines name by their number."""
+        return self.blob.templates
+
+    def __len__(self) -> int:
+        """How many versions there are."""
+        return self.blob.count
 
     def contents(self) -> list[VersionContent]:
         """All versions, in order; raises StoreError for one that is damaged."""
@@ -282,19 +342,27 @@ class OpenVersions:
     def quick_lines(self) -> list[QuickLine]:
         """The first fields of all lines; raises StoreError where one is damaged."""
         try:
-            lines = _QUICK_LINES.decode(b"[%b]" % b",".join(self.lines))
+            lines = _QUICK_LINES.decode(b"[%b]" % self.blob.text.replace(b"\n", b","))
         except msgspec.DecodeError as problem:
-            raise StoreError(f"a segment cannot be read: {problem}; restore it from a copy") from None
-        # Which kinds there are is found in one pass over all: few lines differ in this.
-        kinds = {(line.template, tuple(map(type, line.numbers))) for line in lines if line.template >= 0}
-        for number, types in kinds:
-            if len(types) < self._template(number).lacking() or str in types:
-                raise StoreError("a segment cannot be read: numbers are missing; restore it from a copy")
+            raise _unreadable(problem) from None
+        if len(lines) != len(self):
+            raise StoreError("a segment cannot be read: a line holds several versions; restore it from a copy")
         return lines
 
-    def digests_in_hex(self) -> bytes:
-        """The tails of all versions in hex, `TAIL_HEX` digits each; the digests begin at `DIGESTS_AT` of one."""
-        return hexlify(self.tails)
+    def numbers_of(self, line: QuickLine) -> list[int | float]:
+        """The numbers that the template of a line lacks; raises StoreError where one is missing."""
+        numbers = self._read_known(line.result)[1]
+        if len(numbers) < self._template(line.template).lacking():
+            raise StoreError("a segment cannot be read: numbers are missing; restore it from a copy")
+        return numbers
+
+    def digests(self) -> list[tuple[bytes, bytes, bytes]]:
+        """The digests of input, output and metadata of each version, in hex."""
+        return [*_DIGEST_FORM.iter_unpack(hexlify(self.blob.tails))]
+
+    def digests_at(self, place: int) -> bytes:
+        """The same of one version, as bytes."""
+        return self._tail(place)[SALT_BYTES:]
 
     def result(self, place: int) -> bytes | None:
         """The result at a place, as JSON; None once erased."""
@@ -320,7 +388,7 @@ class OpenVersions:
         try:
             return reader.decode(self.lines[place])
         except msgspec.DecodeError as problem:
-            raise StoreError(f"a segment cannot be read: {problem}; restore it from a copy") from None
+            raise _unreadable(problem) from None
 
     def _whole(self, line: _VersionLine, place: int) -> bytes:
         if line.template == WHOLE:
@@ -333,25 +401,28 @@ class OpenVersions:
         return self.templates[number]
 
     def _parts(self, contract: bytes, known: msgspec.Raw, place: int) -> ResultParts:
+        verified_at, numbers = self._read_known(known)
+        return ResultParts(contract, verified_at, self.digests_at(place), numbers)
+
+    def _read_known(self, known: msgspec.Raw) -> tuple[bytes, list[int | float]]:
+        """What a line says of a result with a template: its time, as JSON, and its numbers."""
         written = bytes(known)
         if not written.startswith(b"["):
-            return ResultParts(contract, written, self._tail(place)[SALT_BYTES:])
+            return written, []
         try:
             verified_at, *numbers = msgspec.json.decode(written, type=list[msgspec.Raw])
-            return ResultParts(
-                contract,
-                bytes(verified_at),
-                self._tail(place)[SALT_BYTES:],
-                _NUMBERS.decode(b"[%b]" % b",".join(numbers)),
-            )
+            return bytes(verified_at), _NUMBERS.decode(b"[%b]" % b",".join(numbers))
         except (ValueError, msgspec.DecodeError) as problem:
-            raise StoreError(f"a segment cannot be read: {problem}; restore it from a copy") from None
+            raise _unreadable(problem) from None
 
     def _tail(self, place: int) -> bytes:
-        return self.tails[place * _TAIL : (place + 1) * _TAIL]
+        return self.blob.tails[place * _TAIL : (place + 1) * _TAIL]
 
 
 def open_versions(blob: bytes) -> OpenVersions:
     """A segment, to read some of its versions; raises StoreError for a blob that is damaged."""
-    found = unpack_blob(blob, _TAIL)
-    return OpenVersions(found.lines, found.templates, found.tails)
+    return OpenVersions(unpack_blob(blob, _TAIL))
+
+
+def _unreadable(problem: Exception) -> StoreError:
+    return StoreError(f"a segment cannot be read: {problem}; restore it from a copy")

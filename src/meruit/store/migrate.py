@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 MIGRATIONS = Path(__file__).parent / "migrations"
-REVISIONS = ("schema_9dab308d",)
+REVISIONS = ("schema_c199bfc6",)
 """Every layout of the tables that can be upgraded, oldest first; each has a file under migrations/versions."""
 HEAD = REVISIONS[-1]
 _NAME_CHARS = 8

@@ -44,7 +44,14 @@ if TYPE_CHECKING:
     )
     from meruit.store.schema.judges import judge_calibrations, judge_calls, judge_tokens, judge_votes
     from meruit.store.schema.log import checkpoints, log_keys, log_leaves, log_state, log_tiles
-    from meruit.store.schema.outcomes import criteria, criteria_names, outcomes, verdict_segments, verdicts
+    from meruit.store.schema.outcomes import (
+        criteria,
+        criteria_names,
+        outcomes,
+        verdict_runs,
+        verdict_segments,
+        verdicts,
+    )
     from meruit.store.schema.review import review_draws, review_labels, reviews
     from meruit.store.schema.service import blobs, idempotency, key_use, keys, sessions
     from meruit.store.schema.usage import (
@@ -145,6 +152,7 @@ __all__ = [
     "usage_fetches",
     "usage_observations",
     "usage_runs",
+    "verdict_runs",
     "verdict_segments",
     "verdicts",
     "webhooks",

@@ -14,7 +14,7 @@ from meruit.model.contract import ContractState, Escrow
 from meruit.model.governance import Disposition
 from meruit.model.time import to_micros
 from meruit.model.verdict import GovernanceStatus, Verdict
-from meruit.outcomes.records import SegmentReader
+from meruit.outcomes.records import VersionReader, VersionRow
 from meruit.store import tables
 from meruit.suggestions import nearest
 
@@ -52,14 +52,12 @@ def count_work(
     facts = (*_FACTS, _outcomes.c.verdict, _outcomes.c.success, _outcomes.c.criteria_digest)
     grouped = _with_contract(select(*facts, func.count())).where(*mine, ~singly).group_by(*facts)
     for row in connection.execute(grouped):
-        found[classify_work(_facts(row, row.verdict, success=row.success))] += row[-1]
-    segments = SegmentReader(connection, tenant)
-    for row in _iterate_singly(connection, _with_contract(_singly_selected()).where(*mine, singly)):
-        result = segments.result_of(row)
+        found[classify_work(_facts(row, row.verdict, row.criteria_digest, success=row.success))] += row[-1]
+    by_own = _with_contract(select(_outcomes.c.seq, _outcomes.c.id, *_FACTS)).where(*mine, singly)
+    for row, version, result in _iterate_singly(connection, tenant, by_own):
         objected = result is not None and _has_objection(result)
-        found[
-            classify_work(msgspec.structs.replace(_facts(row, row.verdict, success=row.success), objected=objected))
-        ] += 1
+        facts_of = _facts(row, version.verdict, version.criteria_digest, success=version.success)
+        found[classify_work(msgspec.structs.replace(facts_of, objected=objected))] += 1
     states = (_contracts.c.state, _contracts.c.escrow, _contracts.c.started_at.is_not(None).label("started"))
     never = (
         select(*states, func.count())
@@ -102,44 +100,23 @@ def _with_contract(query: Select[Any]) -> Select[Any]:
     )
 
 
-def _singly_selected() -> Select[Any]:
+def _iterate_singly(
+    connection: Connection, tenant: str, query: Select[Any]
+) -> Iterator[tuple[Row[Any], VersionRow, bytes | None]]:
     """Outcomes with the latest verdict by their own criteria, which are those of the first verdict."""
-    verdicts, first, later = tables.verdicts, tables.verdicts.alias("first"), tables.verdicts.alias("later")
-    own = (
-        select(first.c.criteria_digest)
-        .where(first.c.tenant == _outcomes.c.tenant, first.c.outcome_id == _outcomes.c.id, first.c.version == 1)
-        .correlate(_outcomes)
-        .scalar_subquery()
-    )
-    latest = (
-        select(func.max(later.c.version))
-        .where(later.c.tenant == _outcomes.c.tenant, later.c.outcome_id == _outcomes.c.id)
-        .where(later.c.criteria_digest == own)
-        .correlate(_outcomes)
-        .scalar_subquery()
-    )
-    return select(
-        _outcomes.c.seq,
-        *_FACTS,
-        verdicts.c.verdict,
-        verdicts.c.success,
-        verdicts.c.criteria_digest,
-        verdicts.c.result,
-        verdicts.c.leaf,
-        verdicts.c.place,
-    ).where(
-        verdicts.c.tenant == _outcomes.c.tenant, verdicts.c.outcome_id == _outcomes.c.id, verdicts.c.version == latest
-    )
-
-
-def _iterate_singly(connection: Connection, query: Select[Any]) -> Iterator[Row[Any]]:
-    after = 0
+    after, reader = 0, VersionReader(connection, tenant)
     while rows := connection.execute(query.where(_outcomes.c.seq > after).order_by(_outcomes.c.seq).limit(PAGE)).all():
-        yield from rows
+        versions = reader.of_many({row.id: row.seq for row in rows})
+        for row in rows:
+            several = versions[row.id]
+            own = [one for one in several if one.criteria_digest == several[0].criteria_digest]
+            if own:
+                version = reader.complete(own[-1])
+                yield row, version, reader.segments.result_of(version)
         after = rows[-1].seq
 
 
-def _facts(row: Row[Any], verdict: str, *, success: int) -> WorkFacts:
+def _facts(row: Row[Any], verdict: str, criteria_digest: str, *, success: int) -> WorkFacts:
     return WorkFacts(
         verdict=Verdict(verdict),
         success=bool(success),
@@ -149,7 +126,7 @@ def _facts(row: Row[Any], verdict: str, *, success: int) -> WorkFacts:
         by_agent=bool(row.by_agent),
         is_benchmark=bool(row.is_benchmark),
         rejected=bool(row.rejected),
-        has_criteria=row.criteria_digest != NO_CRITERIA,
+        has_criteria=criteria_digest != NO_CRITERIA,
     )
 
 

@@ -40,10 +40,15 @@ from meruit.outcomes.rescore.run import (
     VersionWriter,
     judge_scan,
 )
-from meruit.outcomes.segment import PackedVersion, SegmentDraft
 from meruit.outcomes.store.batches import OutcomePlace
 from meruit.outcomes.store.read import OutcomeFilter, criteria_from
-from meruit.outcomes.store.rescored import AddRescored, RescoredVerdict, RescoredVersion, SingleVersion
+from meruit.outcomes.store.rescored import (
+    AddRescored,
+    RescoredDraft,
+    RescoredVerdict,
+    RescoredVersions,
+    SingleVersion,
+)
 from meruit.outcomes.store.write import RecordedVersion
 from meruit.store.blobs import BlobStore
 from meruit.store.database import Database, connect
@@ -261,43 +266,37 @@ class _AddAll:
 class SentVersions(msgspec.Struct, frozen=True, array_like=True):
     """The versions of one segment, without what only packing them needed."""
 
-    # Any: the fields of an OutcomePlace, in order; structs take twice as long.
-    outcomes: list[tuple[Any, ...]]
+    # As plain tuples: what has names takes twice as long.
+    outcomes: Sequence[tuple[str, int, int, str, float, int, str, str, int]]
     verdicts: list[RescoredVerdict]
     """Each once."""
     verdict_of: list[int]
     singles: dict[int, SingleVersion]
     """By the place of the outcome."""
-    draft: SegmentDraft | None
+    draft: RescoredDraft | None
 
     @classmethod
     def of(cls, write: AddRescored) -> Self:
         """Of what a worker would have written."""
         numbers: dict[RescoredVerdict, int] = {}
         return cls(
-            outcomes=[msgspec.structs.astuple(one.outcome)[:_PLACE] for one in write.versions],
-            verdict_of=[numbers.setdefault(one.verdict, len(numbers)) for one in write.versions],
+            outcomes=write.versions.outcomes,
+            verdict_of=[numbers.setdefault(one, len(numbers)) for one in write.versions.verdicts],
             verdicts=[*numbers],
-            singles={place: one.single for place, one in enumerate(write.versions) if one.single is not None},
+            singles=write.versions.singles,
             draft=write.draft,
         )
 
     def to_write(self, task: RescoreTask, shared: SharedRescore) -> AddRescored:
         """The same write, which fits all versions or none."""
-        singles = self.singles
-        versions = [
-            RescoredVersion(
-                OutcomePlace(*outcome), self.verdicts[verdict], None if place in singles else _SENT, singles.get(place)
-            )
-            for place, (outcome, verdict) in enumerate(zip(self.outcomes, self.verdict_of, strict=True))
-        ]
+        versions = RescoredVersions()
+        versions.outcomes = [OutcomePlace(*one) for one in self.outcomes]
+        versions.verdicts = [self.verdicts[one] for one in self.verdict_of]
+        versions.singles = self.singles
         digest, at = task.compiled.plan.digest, to_micros(shared.now)
         return AddRescored(shared.tenant, shared.criteria, digest, versions, shared.reason, at, self.draft)
 
 
-_PLACE = len(OutcomePlace.__struct_fields__)
-_SENT = PackedVersion(None, b"", b"", b"")
-"""In place of what is in the draft already."""
 _READER = msgspec.msgpack.Decoder(list[SentVersions])
 
 
@@ -332,7 +331,7 @@ def judge_span(shared: SharedRescore, span: OutcomeSpan) -> JudgedSpan:
 
     def keep(write: AddRescored) -> list[RecordedVersion]:
         sent.append(SentVersions.of(write))
-        return [RecordedVersion(one.outcome.id, one.outcome.version + 1, 0) for one in write.versions]
+        return [RecordedVersion(one[0], one[2] + 1, 0) for one in write.versions.outcomes]
 
     write = None
     if not shared.dry_run:

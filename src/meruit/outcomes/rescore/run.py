@@ -30,10 +30,10 @@ from meruit.outcomes.rescore.in_bulk import JudgedPage, PlainOutcome, judge_page
 from meruit.outcomes.rescore.reuse import OWN_FLAW, EvidenceSources
 from meruit.outcomes.segment import ResultParts
 from meruit.outcomes.store import batches
-from meruit.outcomes.store.batches import LatestVersion, OutcomePlace, PlacedOutcome
+from meruit.outcomes.store.batches import KeptResult, LatestVersion, OutcomePlace, PlacedOutcome
 from meruit.outcomes.store.read import OutcomeFilter, criteria_body, criteria_from
 from meruit.outcomes.store.read import OutcomeWork as StoredWork
-from meruit.outcomes.store.rescored import AddRescored, RescoredResult, RescoredVerdict, RescoredVersion
+from meruit.outcomes.store.rescored import AddRescored, RescoredResult, RescoredVerdict, RescoredVersions
 from meruit.outcomes.store.segments import SegmentReader
 from meruit.outcomes.store.write import RecordedVersion
 from meruit.store.blobs import BlobStore
@@ -141,7 +141,7 @@ class RescoreBatch(msgspec.Struct, frozen=True):
     lines: list[RescoreLine]
     examined: int
     """How many outcomes are done once this batch is."""
-    ready: JudgedPage = JudgedPage()
+    ready: JudgedPage = msgspec.field(default_factory=JudgedPage)
     """Those that are judged already."""
 
 
@@ -346,25 +346,16 @@ class VersionWriter:
         self._criteria = body, task.compiled.plan.digest
         self._at = to_micros(task.now)
 
-    def __call__(
-        self, ready: Sequence[RescoredVersion], judged: Sequence[tuple[RescoreLine, RescoredResult]]
-    ) -> set[str]:
-        """The outcomes that got their version; a version that another process wrote first stays."""
-        if not ready and not judged:
-            return set()
+    def __call__(self, versions: RescoredVersions, judged: Sequence[tuple[RescoreLine, RescoredResult]]) -> set[str]:
+        """The outcomes that got their version, those judged one by one included.
+
+        A version that another process wrote first stays.
+        """
         salts = self._surroundings.entropy(SALT_BYTES * len(judged))
-        versions = [
-            *ready,
-            *(
-                RescoredVersion.of(
-                    line.outcome,
-                    result,
-                    salts[number * SALT_BYTES : (number + 1) * SALT_BYTES],
-                    line.what_was_read,
-                )
-                for number, (line, result) in enumerate(judged)
-            ),
-        ]
+        for number, (line, result) in enumerate(judged):
+            versions.add(line.outcome, result, salts[number * SALT_BYTES :][:SALT_BYTES], line.what_was_read)
+        if not len(versions):
+            return set()
         write = AddRescored.of(self._tenant, self._criteria, versions, reason=self._reason, verified_at=self._at)
         return {one.outcome_id for one in self._write(write)}
 
@@ -449,7 +440,7 @@ class OutcomeScan:
         self.examined = 0
         self._store, self._task, self._narrowed, self._again = store, task, narrowed, again
         self._scope = Scope(tenant)
-        self._query = batches.latest_versions(self._scope, narrowed)
+        self._query = batches.places_query(self._scope, narrowed)
         self._known = LruCache[str, AlikeResults](MAX_SETS)
         self.total = 0
         if span is not None:
@@ -479,11 +470,11 @@ class OutcomeScan:
         after = self._after
         while True:
             with self._store.database.reading() as connection:
-                page = batches.next_versions(connection, self._query, after=after, end=self._end)
+                page = batches.next_places(connection, self._query, after=after, end=self._end)
                 judged, lines = self._read(connection, page, ready=ready)
             if not page:
                 return
-            after = page[-1].seq
+            after = page[-1][1]
             answered = [line for line in lines if line.row.sources is not None]
             asking = [line for line in lines if line.row.sources is None]
             self.examined += len(page) - len(asking) - len(judged.asking)
@@ -492,14 +483,17 @@ class OutcomeScan:
             yield from self._with_work(asking)
 
     def _read(
-        self, connection: Connection, page: Sequence[LatestVersion], *, ready: bool
+        self, connection: Connection, page: Sequence[OutcomePlace], *, ready: bool
     ) -> tuple[JudgedPage, list[RescoreLine]]:
         """What can be judged at once, and all else."""
         task = self._task
         known = task.compiled.plan.digest
-        fresh = [one for one in page if self._again or one.criteria_digest != known]
-        self.tally.skip(Skip.ALREADY, len(page) - len(fresh))
-        known_alike = {digest: self._alike(connection, digest) for digest in {one.criteria_digest for one in fresh}}
+        waiting = [one for one in page if self._again or one[6] != known]
+        self.tally.skip(Skip.ALREADY, len(page) - len(waiting))
+        results = batches.find_results(connection, self._scope.tenant, waiting)
+        fresh = [(one, kept) for one, kept in zip(waiting, results, strict=True) if kept is not None]
+        self.tally.skip(Skip.NO_RESULT, len(waiting) - len(fresh))
+        known_alike = {digest: self._alike(connection, digest) for digest in {one[6] for one, _ in fresh}}
         segments = SegmentReader(connection, self._scope.tenant)
         judged = JudgedPage(rest=fresh)
         if ready and (task.may_measure or any(alike.may_answer for alike in known_alike.values())):
@@ -509,14 +503,15 @@ class OutcomeScan:
     def _lines(
         self, segments: SegmentReader, page: Sequence[LatestVersion], known_alike: Mapping[str, AlikeResults]
     ) -> Iterator[RescoreLine]:
-        for one in page:
-            alike = known_alike[one.criteria_digest]
-            stored = _read_result(alike, segments, one)
+        for row, kept in page:
+            outcome = OutcomePlace(*row)
+            alike = known_alike[outcome.criteria_digest]
+            stored = _read_result(alike, segments, kept)
             if stored is None:
                 self.tally.skip(Skip.NO_RESULT)
                 continue
             sources = alike.sources_of(stored)
-            yield RescoreLine(one, RescoreRow(stored, sources), one.result)
+            yield RescoreLine(outcome, RescoreRow(stored, sources), kept[2])
 
     def _measure(self, asking: Sequence[PlainOutcome]) -> Iterator[RescoreBatch]:
         """Outcomes that are measured in bulk; what has to be judged for itself comes with its work."""
@@ -526,7 +521,7 @@ class OutcomeScan:
             segments = SegmentReader(connection, self._scope.tenant)
             for works in self._works(connection, asking):
                 judged = measure_page(asking, works, self._task, self._store.surroundings.entropy)
-                known_alike = {one.criteria_digest: self._alike(connection, one.criteria_digest) for one in judged.rest}
+                known_alike = {one[6]: self._alike(connection, one[6]) for one, _ in judged.rest}
                 lines = [
                     RescoreLine(line.outcome, RescoreRow(line.row.stored, None, works[line.outcome.id]), line.read)
                     for line in self._lines(segments, judged.rest, known_alike)
@@ -576,13 +571,14 @@ class OutcomeScan:
 
 
 def _read_result(
-    alike: AlikeResults, segments: SegmentReader, one: LatestVersion
+    alike: AlikeResults, segments: SegmentReader, kept: KeptResult
 ) -> StoredResult | VerificationResult | None:
     """The latest result of an outcome; None once erased."""
-    if one.place is None:
-        return None if one.result is None else alike.read(one.result)
-    segment = segments.segment(one.leaf)
-    found = segment.split(one.place)
+    leaf, place, result = kept
+    if place is None:
+        return None if result is None else alike.read(result)
+    segment = segments.segment(leaf)
+    found = segment.split(place)
     if isinstance(found, tuple):
         number, parts = found
         return alike.fit(segment.templates[number], parts)
@@ -633,10 +629,10 @@ class RescoreTally:
 
     def add_page(self, page: JudgedPage, recorded: Collection[str]) -> None:
         """Outcomes were judged in bulk."""
-        if not page.versions:
+        if not page.before:
             return
         counted = page.count(recorded)
-        self.skip(Skip.QUICKER, len(page.versions) - counted.total())
+        self.skip(Skip.QUICKER, len(page.before) - counted.total())
         for (alike, verdict), times in counted.items():
             self._add(alike.result, verdict, from_evidence=page.from_evidence, times=times)
 

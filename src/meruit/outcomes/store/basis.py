@@ -12,12 +12,13 @@ from meruit.log.entries import Entry, EvidenceEntry, VerdictEntry, VersionSegmen
 from meruit.log.segment import VersionEntry, segment_root, version_bytes
 from meruit.outcomes.segment import open_versions
 from meruit.outcomes.store.segments import fetch_segment
+from meruit.outcomes.store.versions import RunReader
 from meruit.store.log_guard import find_forged_leaf
 from meruit.store.transaction import WriteTransaction
 
 _ROW = (
-    "SELECT evidence_leaf, input_salt, output_salt, metadata_salt, leaf, salt, place FROM outcomes JOIN verdicts "
-    "ON verdicts.tenant = outcomes.tenant AND outcome_id = outcomes.id AND verdicts.version = ? "
+    "SELECT seq, evidence_leaf, input_salt, output_salt, metadata_salt, leaf, salt, place FROM outcomes "
+    "LEFT JOIN verdicts ON verdicts.tenant = outcomes.tenant AND outcome_id = outcomes.id AND verdicts.version = ? "
     "WHERE outcomes.tenant = ? AND outcomes.id = ?"
 )
 _LEAVES = "SELECT seq, body FROM log_leaves WHERE seq = ? OR seq = ?"
@@ -51,7 +52,13 @@ class VersionBasis(msgspec.Struct, frozen=True):
         row = next(iter(writing.fetch(_ROW, self.version, tenant, outcome_id)), None)
         if row is None:
             return "version"
-        evidence_leaf, *salts, leaf, salt, place = row
+        seq, evidence_leaf, *salts, leaf, salt, place = row
+        if leaf is None:
+            in_runs = RunReader(writing.fetch, tenant).places(outcome_id, seq)
+            held = next((one for one in in_runs if one.version == self.version), None)
+            if held is None:
+                return "version"
+            leaf, place = held.leaf, held.place
         leaves = [(int(seq), bytes(body)) for seq, body in writing.fetch(_LEAVES, evidence_leaf, leaf)]
         if find_forged_leaf(writing, leaves) is not None:
             return "leaf"

@@ -1,8 +1,11 @@
 """Reading many outcomes at once, for work that goes through all of them: a few queries a batch, and bounded memory."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
-from typing import Any, Protocol
+from itertools import count as count_up
+from itertools import repeat
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, select
@@ -10,12 +13,11 @@ from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, selec
 from meruit.errors import StoreError
 from meruit.model.access import Scope
 from meruit.model.outcome import OutcomeSummary
-from meruit.model.record import Record
 from meruit.outcomes.store.read import OutcomeFilter, OutcomeWork, fitting, forward
-from meruit.outcomes.store.segments import SegmentReader
+from meruit.outcomes.store.versions import RunPlace, RunReader, VersionReader, VersionRow
 from meruit.store import tables
 from meruit.store.blobs import BlobStore
-from meruit.store.database import in_style
+from meruit.store.database import fetch, in_style
 
 BATCH = 512
 """Outcomes read at a time: as many as a segment holds, so that a page is read from few of them."""
@@ -40,8 +42,9 @@ class StoredVersion(msgspec.Struct, frozen=True):
     """As JSON; None once erased."""
 
 
-class OutcomePlace(Record, frozen=True):
-    """An outcome, where it stands, and its latest version."""
+# A tuple, as the driver gives its rows: what is written by the hundreds is not made into anything else.
+class OutcomePlace(NamedTuple):
+    """An outcome, where it stands, and how its latest version ended."""
 
     id: str
     seq: int
@@ -54,14 +57,12 @@ class OutcomePlace(Record, frozen=True):
     evidence_leaf: int
 
 
-class LatestVersion(OutcomePlace, frozen=True):
-    """The latest version of an outcome, and where its result is."""
+KeptResult = tuple[int, int | None, bytes | None]
+"""Where the result of a version is: a leaf, its place in the segment of that leaf, else the result as JSON."""
 
-    result: bytes | None
-    """As JSON; None once erased, and where a segment holds it."""
-    leaf: int
-    place: int | None
-    """In the segment of that leaf; None where there is none."""
+
+LatestVersion = tuple[OutcomePlace, KeptResult]
+"""An outcome, and where the result of its latest version is."""
 
 
 def end_of(connection: Connection, scope: Scope, narrowed: OutcomeFilter | None) -> int:
@@ -99,80 +100,78 @@ def next_page(
     return [summary for summary in found if summary.seq <= end]
 
 
-def latest_versions(scope: Scope, narrowed: OutcomeFilter | None) -> Select[Any]:
-    """The query of `next_versions`: made once, because that costs as much as reading a third of a page."""
-    of, verdicts = tables.outcomes, tables.verdicts
+def places_query(scope: Scope, narrowed: OutcomeFilter | None) -> Select[Any]:
+    """The query of `next_places`: made once, because that costs as much as reading a third of a page."""
+    of = tables.outcomes.c
     return (
-        select(
-            of.c.id,
-            of.c.seq,
-            of.c.version,
-            of.c.verdict,
-            of.c.score,
-            of.c.success,
-            of.c.criteria_digest,
-            of.c.contract_id,
-            of.c.evidence_leaf,
-            verdicts.c.result,
-            verdicts.c.leaf,
-            verdicts.c.place,
-        )
-        .join(
-            verdicts,
-            (verdicts.c.tenant == of.c.tenant)
-            & (verdicts.c.outcome_id == of.c.id)
-            & (verdicts.c.version == of.c.version),
-        )
-        .where(*_inside(scope), of.c.seq > bindparam("after"), of.c.seq <= bindparam("end"), *fitting(narrowed))
-        .order_by(of.c.seq)
+        select(*[of[name] for name in OutcomePlace._fields])
+        .where(*_inside(scope), of.seq > bindparam("after"), of.seq <= bindparam("end"), *fitting(narrowed))
+        .order_by(of.seq)
         .limit(BATCH)
     )
 
 
-def next_versions(connection: Connection, query: Select[Any], *, after: int, end: int) -> list[LatestVersion]:
-    """The oldest outcomes behind a place with the latest result of each, and nothing else of them."""
+def next_places(connection: Connection, query: Select[Any], *, after: int, end: int) -> list[OutcomePlace]:
+    """The oldest outcomes behind a place, as plain rows: only their order is that of an OutcomePlace."""
     with connection.execute(query, {"after": after, "end": end}) as found:
         # As the driver gives them: rows with names would take as long as reading them does.
-        return [LatestVersion(*row) for row in found.cursor.fetchall()]
+        return [*found.cursor.fetchall()]
 
 
-def versions(connection: Connection, tenant: str, ids: Sequence[str], *, every: bool) -> dict[str, list[StoredVersion]]:
-    """The verdicts on each outcome, oldest first: all of them, or only the latest."""
-    table = tables.verdicts
-    query = select(
-        table.c.outcome_id,
-        table.c.version,
-        table.c.criteria_digest,
-        table.c.reason,
-        table.c.verdict,
-        table.c.success,
-        table.c.score,
-        table.c.result,
-        table.c.leaf,
-        table.c.place,
-    ).where(table.c.tenant == tenant, table.c.outcome_id.in_(ids))
-    if not every:
-        query = query.join(
-            tables.outcomes,
-            (tables.outcomes.c.tenant == table.c.tenant)
-            & (tables.outcomes.c.id == table.c.outcome_id)
-            & (tables.outcomes.c.version == table.c.version),
-        )
-    found: dict[str, list[StoredVersion]] = {}
-    segments = SegmentReader(connection, tenant)
-    for row in connection.execute(query.order_by(table.c.outcome_id, table.c.version)):
-        stored = StoredVersion(
-            outcome_id=row.outcome_id,
-            version=row.version,
-            criteria_digest=row.criteria_digest,
-            reason=row.reason,
-            verdict=row.verdict,
-            success=bool(row.success),
-            score=row.score,
-            result=segments.result_of(row),
-        )
-        found.setdefault(stored.outcome_id, []).append(stored)
+def find_results(connection: Connection, tenant: str, page: Sequence[OutcomePlace]) -> list[KeptResult | None]:
+    """Where the latest result of each outcome of a page is; None where that is not recorded."""
+    if not page:
+        return []
+    reader = RunReader(partial(fetch, connection), tenant)
+    seqs, versions = [row[1] for row in page], [row[2] for row in page]
+    wanted = {*versions}
+    held: dict[int, dict[int, KeptResult]] = {version: {} for version in wanted}
+    for run in reader.around(seqs):
+        if run.version in wanted:
+            held[run.version].update(zip(run.seqs(), zip(repeat(run.leaf), count_up(), repeat(None)), strict=False))
+    # The usual case is one version of all.
+    found = [*map(held[versions[0]].get, seqs)] if len(wanted) == 1 else [held[row[2]].get(row[1]) for row in page]
+    missing = [row for row, kept in zip(page, found, strict=True) if kept is None]
+    if missing:
+        in_rows = _results_in_rows(connection, tenant, missing)
+        found = [kept or in_rows.get(row[0]) for row, kept in zip(page, found, strict=True)]
     return found
+
+
+def _results_in_rows(connection: Connection, tenant: str, page: Sequence[OutcomePlace]) -> dict[str, KeptResult]:
+    first, last = page[0][1], page[-1][1]
+    if last - first < 2 * len(page):
+        # In their order, neighbours are read in half the time.
+        rows = _fetch(connection, f"{_LATEST} o.seq BETWEEN ? AND ?", tenant, first, last)
+    else:
+        rows = _ask(connection, f"{_LATEST} o.id IN", tenant, [row[0] for row in page])
+    return {name: (leaf, place, result) for name, leaf, place, result in rows}
+
+
+def versions(
+    connection: Connection, tenant: str, page: Sequence[OutcomeSummary], *, every: bool
+) -> dict[str, list[StoredVersion]]:
+    """The verdicts on each outcome of a page, oldest first: all of them, or only the latest."""
+    reader = VersionReader(connection, tenant)
+    if every:
+        found = reader.of_many({one.id: one.seq for one in page})
+    else:
+        found = reader.latest({one.id: (one.seq, one.version) for one in page})
+    return {name: [_stored(reader, one) for one in several] for name, several in found.items()}
+
+
+def _stored(reader: VersionReader, found: VersionRow | RunPlace) -> StoredVersion:
+    row = reader.complete(found)
+    return StoredVersion(
+        outcome_id=row.outcome_id,
+        version=row.version,
+        criteria_digest=row.criteria_digest,
+        reason=row.reason,
+        verdict=row.verdict,
+        success=bool(row.success),
+        score=row.score,
+        result=reader.segments.result_of(row),
+    )
 
 
 class PlacedOutcome(Protocol):
@@ -310,6 +309,10 @@ def _fetch(connection: Connection, statement: str, *values: Any) -> Sequence[Any
         return found.cursor.fetchall()
 
 
+_LATEST = (
+    "SELECT o.id, v.leaf, v.place, v.result FROM outcomes o "
+    "JOIN verdicts v ON v.tenant = o.tenant AND v.outcome_id = o.id AND v.version = o.version WHERE o.tenant = ? AND"
+)
 _OUTPUTS = (
     f"SELECT o.id, o.input_address, o.output_address, o.metadata_address, {_SMALL} FROM outcomes o "  # noqa: S608 - ours
     "LEFT JOIN blobs b ON b.tenant = o.tenant AND b.address = o.output_address WHERE o.tenant = ? AND"

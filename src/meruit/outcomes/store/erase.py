@@ -11,7 +11,8 @@ from meruit.judges.records import forget_votes
 from meruit.log.entries import GOVERNANCE, PARTS, RESULT, ErasureEntry
 from meruit.model.events import EventType
 from meruit.outcomes.segment import open_versions, pack, pack_version
-from meruit.outcomes.store.segments import fetch_segment, find_places, rewrite_segment
+from meruit.outcomes.store.segments import fetch_segment, rewrite_segment
+from meruit.outcomes.store.versions import find_places
 from meruit.outcomes.store.write import ERASED
 from meruit.store import tables
 from meruit.store.blobs import BlobStore
@@ -42,7 +43,8 @@ class Erase(msgspec.Struct, frozen=True):
         row = self._row(writing)
         addresses = {part: getattr(row, f"{part}_address") for part in PARTS}
         parts = tuple(part for part in PARTS if addresses[part] is not None)
-        if self._has_results(writing):
+        places = find_places(writing, self.tenant, self.outcome_id, row.seq)
+        if self._has_results(writing, places):
             parts = (*parts, RESULT)
         if self._has_checks(writing):
             parts = (*parts, GOVERNANCE)
@@ -52,7 +54,6 @@ class Erase(msgspec.Struct, frozen=True):
         ERASED.add(writing, self.tenant, self.outcome_id)
         gone = tuple(address for address in addresses.values() if address is not None)
         self._forget(writing, gone)
-        places = find_places(writing, self.tenant, self.outcome_id)
         replaced = [self._rewrite_segment(writing, *place) for place in places]
         if addresses["output"] is not None:
             forget_votes(writing, self.tenant, addresses["output"])
@@ -95,14 +96,14 @@ class Erase(msgspec.Struct, frozen=True):
             raise NotFound(f"no outcome {self.outcome_id!r}")
         return rows[0]
 
-    def _has_results(self, writing: WriteTransaction) -> bool:
+    def _has_results(self, writing: WriteTransaction, places: Sequence[tuple[int, int]]) -> bool:
         table = tables.verdicts
         query = select(table.c.version).where(
             table.c.tenant == self.tenant, table.c.outcome_id == self.outcome_id, table.c.result.is_not(None)
         )
         return bool(writing.read(query.limit(1))) or any(
             open_versions(fetch_segment(writing, self.tenant, leaf).blob).result(place) is not None
-            for leaf, place in find_places(writing, self.tenant, self.outcome_id)
+            for leaf, place in places
         )
 
     def _rewrite_segment(self, writing: WriteTransaction, leaf: int, place: int) -> str:

@@ -18,7 +18,7 @@ from meruit.model.outcome import AgentOutcome, OutcomeRecord, OutcomeSummary, Ve
 from meruit.model.record import Record
 from meruit.model.time import from_micros, to_micros
 from meruit.model.verdict import Verdict, VerificationResult
-from meruit.outcomes.store.segments import SegmentReader
+from meruit.outcomes.store.versions import RunPlace, VersionReader, VersionRow
 from meruit.outcomes.store.write import result_from
 from meruit.store import tables
 from meruit.store.blobs import BlobStore
@@ -170,28 +170,19 @@ def for_agent(found: OutcomeSummary, shown: AgentScore = AgentScore.COARSE) -> A
 
 def versions(connection: Connection, scope: Scope, outcome_id: str) -> list[VerdictVersion]:
     """Every verdict on an outcome, oldest first."""
-    _row(connection, scope, outcome_id)
-    rows = connection.execute(
-        select(tables.verdicts)
-        .where(tables.verdicts.c.tenant == scope.tenant, tables.verdicts.c.outcome_id == outcome_id)
-        .order_by(tables.verdicts.c.version)
-    )
-    segments = SegmentReader(connection, scope.tenant)
-    return [_version(row, segments) for row in rows]
+    seq = _row(connection, scope, outcome_id).seq
+    reader = VersionReader(connection, scope.tenant)
+    return [_version(one, reader) for one in reader.of(outcome_id, seq)]
 
 
 def version(connection: Connection, scope: Scope, outcome_id: str, number: int) -> VerdictVersion:
     """One verdict on an outcome; raises NotFound."""
-    _row(connection, scope, outcome_id)
-    query = select(tables.verdicts).where(
-        tables.verdicts.c.tenant == scope.tenant,
-        tables.verdicts.c.outcome_id == outcome_id,
-        tables.verdicts.c.version == number,
-    )
-    row = connection.execute(query).first()
-    if row is None:
+    seq = _row(connection, scope, outcome_id).seq
+    reader = VersionReader(connection, scope.tenant)
+    found = next((one for one in reader.of(outcome_id, seq) if one.version == number), None)
+    if found is None:
         raise NotFound(f"{outcome_id} has no version {number}")
-    return _version(row, SegmentReader(connection, scope.tenant))
+    return _version(found, reader)
 
 
 def evidence(connection: Connection, scope: Scope, outcome_id: str, shelf: BlobStore) -> OutcomeWork:
@@ -349,7 +340,8 @@ def _summary(row: Any) -> OutcomeSummary:
     )
 
 
-def _version(row: Any, segments: SegmentReader) -> VerdictVersion:
+def _version(found: VersionRow | RunPlace, reader: VersionReader) -> VerdictVersion:
+    row = reader.complete(found)
     return VerdictVersion(
         version=row.version,
         criteria_digest=row.criteria_digest,
@@ -359,5 +351,5 @@ def _version(row: Any, segments: SegmentReader) -> VerdictVersion:
         reason=row.reason,
         created_at=from_micros(row.created_at),
         leaf=row.leaf,
-        result=result_from(segments.result_of(row)),
+        result=result_from(reader.segments.result_of(row)),
     )

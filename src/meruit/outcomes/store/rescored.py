@@ -1,30 +1,35 @@
 """Writing many later versions of verdicts at once: as a segment, or one by one where a contract was awarded."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+import msgspec
+
+from meruit.errors import VersionOvertaken
 from meruit.judge.result_template import ResultTemplate
 from meruit.log.commitment import commitment
 from meruit.log.entries import OUR_CONTRACT, write_verdict
+from meruit.log.merkle import LEAF
 from meruit.log.segment import MAX_CASES, version_form
 from meruit.model.events import EventType
 from meruit.model.record import Record
 from meruit.model.verdict import Status, Verdict, VerificationResult
 from meruit.outcomes.segment import (
     PackedVersion,
+    PackedVersions,
     ResultParts,
     SegmentDraft,
     VersionContent,
     describe_verdict,
-    pack,
     pack_version,
     write_line,
 )
 from meruit.outcomes.store.basis import VersionBasis
 from meruit.outcomes.store.batches import OutcomePlace
 from meruit.outcomes.store.segments import write_segment
+from meruit.outcomes.store.versions import can_form_run, pack_offsets
 from meruit.outcomes.store.write import ERASED, LATEST_RESULTS, LatestResult, RecordedVersion, commit_criteria
 from meruit.store import tables
 from meruit.store.transaction import WriteTransaction
@@ -49,7 +54,9 @@ class RescoredVerdict:
     line: bytes
     """How the line of a version ends in its segment."""
     form: bytes
-    """What a segment says of such a version, without the gaps."""
+    """What is hashed of such a version into the tree of its segment, without the gaps."""
+    event: bytes
+    """The same in the event that tells of the segment."""
 
     @classmethod
     def of(cls, result: VerificationResult) -> Self:
@@ -66,12 +73,10 @@ class RescoredVerdict:
             success_column=int(result.success),
             name=result.verdict.value,
             line=describe_verdict(*judged),
-            form=version_form(*judged),
+            form=LEAF + version_form(*judged),
+            event=b'{"outcome_id":"%%b","contract_id":%%b,"version":%%d,"verdict":"%b","success":%b}'
+            % (result.verdict.value.encode(), b"true" if result.success else b"false"),
         )
-
-    def stays(self, outcome: OutcomePlace) -> bool:
-        """Whether the outcome was judged so before."""
-        return self.name == outcome.verdict and self.score == outcome.score and self.success == outcome.success
 
 
 class RescoredResult(Record, frozen=True):
@@ -100,40 +105,86 @@ class SingleVersion(Record, frozen=True):
     """What it was judged from: the result before, and the input, output and metadata where they were measured."""
 
 
-class RescoredVersion(Record, frozen=True):
-    """Another verdict on an outcome that is recorded."""
+@dataclass(frozen=True, slots=True)
+class RescoredDraft:
+    """A segment, ready to be written, and what its event says of each version."""
 
-    outcome: OutcomePlace
-    """As it was read; where it has another version by now, another process was quicker."""
-    verdict: RescoredVerdict
-    packed: PackedVersion | None
-    """For its segment; None where a contract was awarded, whose every entry is a leaf of its own."""
-    single: SingleVersion | None = None
-    """For that leaf."""
+    segment: SegmentDraft
+    events: bytes
+    """A list, as JSON."""
 
-    @classmethod
-    def of(
-        cls,
+
+class RescoredVersions:
+    """Versions on their way into one write: of each column, one value for each version."""
+
+    __slots__ = ("events", "outcomes", "packed", "singles", "verdicts")
+
+    def __init__(self) -> None:
+        self.outcomes: list[OutcomePlace] = []
+        """As they were read; where one has another version by now, another process was quicker."""
+        self.verdicts: list[RescoredVerdict] = []
+        self.singles: dict[int, SingleVersion] = {}
+        """By place: where a contract was awarded, whose every entry is a leaf of its own."""
+        self.packed = PackedVersions()
+        """All others, in order."""
+        self.events: list[bytes] = []
+        """What the event says of them."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.outcomes)
+
+    def add(
+        self,
         outcome: OutcomePlace,
         result: RescoredResult,
         salt: bytes,
         read: Callable[[], tuple[bytes | None, ...]] = lambda: (None,),
-    ) -> Self:
-        """Prepare a version for its segment; `read` is asked only where a contract was awarded."""
+    ) -> None:
+        """Add a version; `read` is asked only where a contract was awarded."""
+        outcome_id, _, version, _, _, _, _, contract_id, _ = outcome
         # Most have no such contract, and a pattern takes longer.
-        if outcome.contract_id.startswith("con_") and OUR_CONTRACT.fullmatch(outcome.contract_id):
-            return cls(outcome, result.verdict, None, SingleVersion(result.written, salt, read()))
-        return cls(outcome, result.verdict, _pack(outcome, result, salt))
+        if contract_id.startswith("con_") and OUR_CONTRACT.fullmatch(contract_id):
+            self.singles[len(self)] = SingleVersion(result.written, salt, read())
+        else:
+            self.packed.add(_pack(outcome, result, salt))
+            self.events.append(
+                result.verdict.event % (outcome_id.encode(), msgspec.json.encode(contract_id), version + 1)
+            )
+        self.outcomes.append(outcome)
+        self.verdicts.append(result.verdict)
+
+    def together(self) -> Iterator[tuple[OutcomePlace, RescoredVerdict]]:
+        """Those that share a segment, in its order."""
+        pairs = zip(self.outcomes, self.verdicts, strict=True)
+        return (pair for place, pair in enumerate(pairs) if place not in self.singles)
+
+    def pick(self, places: Sequence[int]) -> "RescoredVersions":
+        """Some of them; raises VersionOvertaken where they were packed elsewhere, and only all can be written."""
+        if len(self.packed) + len(self.singles) < len(self):
+            raise VersionOvertaken
+        made = RescoredVersions()
+        made.outcomes, made.verdicts = [self.outcomes[one] for one in places], [self.verdicts[one] for one in places]
+        made.singles = {new: self.singles[old] for new, old in enumerate(places) if old in self.singles}
+        packed = [place for place in range(len(self)) if place not in self.singles]
+        wanted = [bisect_left(packed, one) for one in places if one not in self.singles]
+        made.packed, made.events = self.packed.pick(wanted), [self.events[one] for one in wanted]
+        return made
+
+    def draft(self) -> RescoredDraft | None:
+        """The segment of those that share one."""
+        return RescoredDraft(self.packed.draft(), b"[%b]" % b",".join(self.events)) if self.packed else None
 
 
 def _pack(outcome: OutcomePlace, result: RescoredResult, salt: bytes) -> PackedVersion:
-    parts, verdict, version = result.parts, result.verdict, outcome.version + 1
+    outcome_id, _, version, _, _, _, _, contract_id, evidence_leaf = outcome
+    parts, verdict = result.parts, result.verdict
     if parts is None:
         return pack_version(
             VersionContent(
-                outcome=outcome.id,
-                contract=outcome.contract_id,
-                version=version,
+                outcome=outcome_id,
+                contract=contract_id,
+                version=version + 1,
                 verdict=verdict.name,
                 success=verdict.success,
                 score=verdict.exact,
@@ -141,16 +192,17 @@ def _pack(outcome: OutcomePlace, result: RescoredResult, salt: bytes) -> PackedV
                 penalty_micros=verdict.penalty_micros,
                 result=result.written,
                 salt=salt,
-                evidence_index=outcome.evidence_leaf,
+                evidence_index=evidence_leaf,
             )
         )
-    outcome_id, evidence_leaf, contract = outcome.id.encode(), outcome.evidence_leaf, parts.contract
+    name, contract = outcome_id.encode(), parts.contract
     committed = commitment(salt, result.written).encode()
+    form = verdict.form.removeprefix(LEAF)
     return PackedVersion(
         result.template,
-        write_line(outcome_id, contract, version, evidence_leaf, parts.known(), verdict.line),
+        write_line(name, contract, version + 1, evidence_leaf, parts.known(), verdict.line),
         salt + parts.digests,
-        verdict.form % (contract, evidence_leaf, outcome_id, committed, version),
+        form % (contract, evidence_leaf, name, committed, version + 1),
     )
 
 
@@ -161,11 +213,11 @@ class AddRescored:
     tenant: str
     criteria: bytes
     criteria_digest: str
-    versions: Sequence[RescoredVersion]
+    versions: RescoredVersions
     reason: str
     verified_at: int
     """In microseconds since 1970."""
-    draft: SegmentDraft | None
+    draft: RescoredDraft | None
     """Of all versions that go into a segment; made before the transaction, which holds up others."""
 
     @classmethod
@@ -173,62 +225,51 @@ class AddRescored:
         cls,
         tenant: str,
         criteria: tuple[bytes, str],
-        versions: Sequence[RescoredVersion],
+        versions: RescoredVersions,
         reason: str,
         verified_at: int,
     ) -> Self:
         """Prepare the write; criteria are given in canonical form with their digest."""
         body, digest = criteria
-        return cls(tenant, body, digest, versions, reason, verified_at, _draft(versions))
+        return cls(tenant, body, digest, versions, reason, verified_at, versions.draft())
 
     def __call__(self, writing: WriteTransaction) -> list[RecordedVersion]:
         """Write those that still follow the version they expect; the others were rescored or erased meanwhile.
 
         Raises RecordTampered for the outcome of a contract that was read otherwise than the log commits to.
         """
-        fit, places = _find_fit(writing, self.tenant, self.versions)
+        versions, draft = self.versions, self.draft
+        fit, places = _find_fit(writing, self.tenant, versions.outcomes)
         if ERASED.any(writing):
             # What was erased stays so, also by a caller of this group: a result would say again what is forgotten.
-            fit = [new for new in fit if not ERASED.has(writing, self.tenant, new.outcome.id)]
+            fit = [one for one in fit if not ERASED.has(writing, self.tenant, versions.outcomes[one][0])]
         if not fit:
             return []
+        if len(fit) < len(versions):
+            versions = versions.pick(fit)
+            draft = versions.draft()
         criteria = commit_criteria(writing, self.tenant, self.criteria, self.criteria_digest)
-        together = [new for new in fit if new.packed is not None]
-        leaf = self._write_segment(writing, together, criteria, whole=len(fit) == len(self.versions))
-        neighbours = _find_neighbours(together, places) if len(together) == len(fit) else None
-        rows = self._rows(together, leaf) if neighbours is None else []
-        single = [(new, new.single) for new in fit if new.single is not None]
-        for new, own in single:
-            # Money may follow from verdicts on a contract.
-            result, *parts = own.read
-            basis = VersionBasis.of_content(new.outcome.version, result, tuple(parts))
-            basis.require_committed(writing, self.tenant, new.outcome.id)
-        writing.look_up_contracts(self.tenant, [new.outcome.contract_id for new, _ in single])
-        rows += [self._write_single(writing, new, own, criteria) for new, own in single]
-        writing.insert_all(tables.verdicts, _VERDICT_COLUMNS, rows)
-        self._write_latest(writing, fit, places)
-        if neighbours is None:
-            return [RecordedVersion(row[1], row[2], row[_LEAF]) for row in rows]
-        # Last, when the outcomes stand as these versions say: copying that takes half the time of binding each row.
-        version, first, last = neighbours
-        copied = (version, self.reason, self.verified_at, leaf, first, self.tenant, first, last)
-        writing.rewrite_all(_COPY, [copied])
-        return [RecordedVersion(new.outcome.id, version, leaf) for new in fit]
+        leaf = None if draft is None else self._write_segment(writing, versions, draft, criteria)
+        leaves = self._write_singles(writing, versions, criteria) if versions.singles else {}
+        self._write_latest(writing, versions, places)
+        return [
+            RecordedVersion(outcome[0], outcome[2] + 1, leaves[place] if leaf is None else leaves.get(place, leaf))
+            for place, outcome in enumerate(versions.outcomes)
+        ]
 
     def _write_segment(
         self,
         writing: WriteTransaction,
-        versions: Sequence[RescoredVersion],
+        versions: RescoredVersions,
+        draft: RescoredDraft,
         criteria: tuple[str, int],
-        *,
-        whole: bool,
     ) -> int:
-        """The position of the log's entry that the versions share; 0, and nothing written, where there are none."""
-        draft = self.draft if whole else _draft(versions)
-        if draft is None:
-            return 0
-        ids = [new.outcome.id for new in versions]
-        leaf = write_segment(writing, self.tenant, draft, criteria, reason=self.reason, outcomes=ids, evidence=False)
+        """The versions that share an entry of the log: their segment, its event, and where each is found."""
+        together = [*versions.together()]
+        ids = [outcome[0] for outcome, _ in together]
+        leaf = write_segment(
+            writing, self.tenant, draft.segment, criteria, reason=self.reason, outcomes=ids, evidence=False
+        )
         segment = f"segment:{leaf}"
         writing.emit(
             self.tenant,
@@ -239,33 +280,40 @@ class AddRescored:
                 "leaf": leaf,
                 "criteria_digest": criteria[0],
                 "reason": self.reason,
-                "outcomes": [
-                    {
-                        "outcome_id": new.outcome.id,
-                        "contract_id": new.outcome.contract_id,
-                        "version": new.outcome.version + 1,
-                        "verdict": new.verdict.name,
-                        "success": new.verdict.success,
-                    }
-                    for new in versions
-                ],
+                "outcomes": msgspec.Raw(draft.events),
             },
+        )
+        seqs, numbers = [outcome[1] for outcome, _ in together], {outcome[2] for outcome, _ in together}
+        if len(numbers) > 1 or not can_form_run(seqs):
+            writing.insert_all(tables.verdicts, _VERDICT_COLUMNS, self._rows(together, leaf))
+            return leaf
+        writing.insert(
+            tables.verdict_runs,
+            tenant=self.tenant,
+            first_seq=seqs[0],
+            version=numbers.pop() + 1,
+            last_seq=seqs[-1],
+            leaf=leaf,
+            criteria_digest=self.criteria_digest,
+            reason=self.reason,
+            created_at=self.verified_at,
+            offsets=pack_offsets(seqs),
         )
         return leaf
 
-    def _rows(self, versions: Sequence[RescoredVersion], leaf: int) -> list[tuple[Any, ...]]:
-        """The rows of the versions that share an entry of the log."""
+    def _rows(self, together: Sequence[tuple[OutcomePlace, RescoredVerdict]], leaf: int) -> list[tuple[Any, ...]]:
+        """The rows of versions that form no run."""
         tenant, digest, reason, at = self.tenant, self.criteria_digest, self.reason, self.verified_at
         # Written out: a tuple that is put together from others takes twice as long.
         return [
             (
                 tenant,
-                new.outcome.id,
-                new.outcome.version + 1,
+                outcome[0],
+                outcome[2] + 1,
                 digest,
-                new.verdict.name,
-                new.verdict.success_column,
-                new.verdict.score,
+                verdict.name,
+                verdict.success_column,
+                verdict.score,
                 reason,
                 at,
                 leaf,
@@ -273,14 +321,35 @@ class AddRescored:
                 None,
                 place,
             )
-            for place, new in enumerate(versions)
+            for place, (outcome, verdict) in enumerate(together)
         ]
 
+    def _write_singles(
+        self, writing: WriteTransaction, versions: RescoredVersions, criteria: tuple[str, int]
+    ) -> dict[int, int]:
+        """The versions that have entries of their own; by place where each entry is."""
+        outcomes = {place: OutcomePlace(*versions.outcomes[place]) for place in versions.singles}
+        for place, own in versions.singles.items():
+            # Money may follow from verdicts on a contract.
+            result, *parts = own.read
+            basis = VersionBasis.of_content(outcomes[place].version, result, tuple(parts))
+            basis.require_committed(writing, self.tenant, outcomes[place].id)
+        writing.look_up_contracts(self.tenant, [one.contract_id for one in outcomes.values()])
+        return {
+            place: self._write_single(writing, outcomes[place], versions.verdicts[place], own, criteria)
+            for place, own in versions.singles.items()
+        }
+
     def _write_single(
-        self, writing: WriteTransaction, new: RescoredVersion, own: SingleVersion, criteria: tuple[str, int]
-    ) -> tuple[Any, ...]:
-        """The row of a version that has an entry of its own."""
-        tenant, outcome, verdict, written = self.tenant, new.outcome, new.verdict, own.written
+        self,
+        writing: WriteTransaction,
+        outcome: OutcomePlace,
+        verdict: RescoredVerdict,
+        own: SingleVersion,
+        criteria: tuple[str, int],
+    ) -> int:
+        """A version that has an entry of its own; where that is."""
+        tenant, written = self.tenant, own.written
         version = outcome.version + 1
         contract_seq = writing.next_in_contract(tenant, outcome.contract_id)
         body = write_verdict(
@@ -318,44 +387,44 @@ class AddRescored:
                 "reason": self.reason,
             },
         )
-        return (
-            *(tenant, outcome.id, version, self.criteria_digest),
-            *(verdict.name, verdict.success_column, verdict.score),
-            *(self.reason, self.verified_at, leaf, own.salt, written, None),
+        writing.insert(
+            tables.verdicts,
+            tenant=tenant,
+            outcome_id=outcome.id,
+            version=version,
+            criteria_digest=self.criteria_digest,
+            verdict=verdict.name,
+            success=verdict.success_column,
+            score=verdict.score,
+            reason=self.reason,
+            created_at=self.verified_at,
+            leaf=leaf,
+            salt=own.salt,
+            result=written,
+            place=None,
         )
+        return leaf
 
-    def _write_latest(
-        self, writing: WriteTransaction, versions: Sequence[RescoredVersion], places: Sequence[int]
-    ) -> None:
+    def _write_latest(self, writing: WriteTransaction, versions: RescoredVersions, places: Sequence[int]) -> None:
         """How the outcomes stand now; `places` are those that outcomes of the tenant may have between these.
 
         A verdict that stays is not written: it would move in its indexes. Neighbours are written by one statement.
         """
         tenant = self.tenant
         changed = [
-            (new.verdict.name, new.verdict.score, new.verdict.success_column, tenant, new.outcome.id)
-            for new in versions
-            if not new.verdict.stays(new.outcome)
+            (new.name, new.score, new.success_column, tenant, name)
+            for (name, _, _, verdict, score, success, _, _, _), new in zip(
+                versions.outcomes, versions.verdicts, strict=True
+            )
+            if new.name != verdict or new.score != score or new.success != success
         ]
-        runs = _find_runs(sorted([new.outcome.seq for new in versions]), places)
+        runs = _find_runs(sorted([outcome[1] for outcome in versions.outcomes]), places)
         for statement, rows in (
             (_NEW_VERSION, [(self.criteria_digest, tenant, *run) for run in runs]),
             (_NEW_VERDICT, changed),
         ):
             if rows:
                 writing.rewrite_all(statement, rows)
-
-
-def _find_neighbours(versions: Sequence[RescoredVersion], places: Sequence[int]) -> tuple[int, int, int] | None:
-    """The new version of all of them, and the first and the last place.
-
-    None where they have several versions, or are not in order, or do not stand beside each other.
-    """
-    asked = [new.outcome.seq for new in versions]
-    numbers = {new.outcome.version for new in versions}
-    if len(numbers) != 1 or asked != [*range(asked[0], asked[-1] + 1)] or asked != places:
-        return None
-    return numbers.pop() + 1, asked[0], asked[-1]
 
 
 def _find_runs(wanted: Sequence[int], places: Sequence[int]) -> list[tuple[int, int]]:
@@ -375,37 +444,32 @@ def _find_runs(wanted: Sequence[int], places: Sequence[int]) -> list[tuple[int, 
     return runs
 
 
-def _draft(versions: Iterable[RescoredVersion]) -> SegmentDraft | None:
-    packed = [new.packed for new in versions if new.packed is not None]
-    return pack(packed) if packed else None
-
-
 def _find_fit(
-    writing: WriteTransaction, tenant: str, versions: Sequence[RescoredVersion]
-) -> tuple[Sequence[RescoredVersion], Sequence[int]]:
-    """The versions that still follow the one they expect, of outcomes whose work is not erased.
+    writing: WriteTransaction, tenant: str, outcomes: Sequence[OutcomePlace]
+) -> tuple[Sequence[int], Sequence[int]]:
+    """Which of them still have the version that was read, their work not being erased.
 
     And the places that outcomes of the tenant may have between these, in order.
     """
-    asked = [new.outcome.seq for new in versions]
+    asked = [outcome[1] for outcome in outcomes]
     first, last = min(asked), max(asked)
     if last - first >= 2 * len(asked):
         # Other outcomes may be at any place between them.
-        known = dict(_by_id(writing, tenant, [new.outcome.id for new in versions]))
-        return _choose(versions, known), range(first, last + 1)
-    expected = {new.outcome.version for new in versions}
+        known = dict(_by_id(writing, tenant, [outcome[0] for outcome in outcomes]))
+        return _choose(outcomes, known), range(first, last + 1)
+    expected = {outcome[2] for outcome in outcomes}
     if len(expected) == 1:
         # The usual case is counted: all that are there are asked for, and none has changed.
         ((there, unchanged),) = writing.fetch(_COUNT, *expected, tenant, first, last)
         if there == unchanged == len({*asked}):
-            return versions, sorted(asked)
+            return range(len(outcomes)), sorted(asked)
     rows = writing.fetch(_IN_ORDER, tenant, first, last)
-    return _choose(versions, {name: version for name, version, _, gone in rows if not gone}), [row[2] for row in rows]
+    return _choose(outcomes, {name: version for name, version, _, gone in rows if not gone}), [row[2] for row in rows]
 
 
-def _choose(versions: Sequence[RescoredVersion], known: Mapping[str, int]) -> list[RescoredVersion]:
-    """Those that follow the version that is known of their outcome."""
-    return [new for new in versions if known.get(new.outcome.id) == new.outcome.version]
+def _choose(outcomes: Sequence[OutcomePlace], known: Mapping[str, int]) -> list[int]:
+    """Those that have the version that is known of them."""
+    return [place for place, outcome in enumerate(outcomes) if known.get(outcome[0]) == outcome[2]]
 
 
 def _by_id(writing: WriteTransaction, tenant: str, ids: Sequence[str]) -> Iterator[tuple[Any, ...]]:
@@ -424,14 +488,8 @@ _IN_ORDER = (
 )
 _BY_ID = "SELECT id, version FROM outcomes WHERE tenant = ? AND input_address IS NOT NULL AND id IN"
 _NEW_VERSION = "UPDATE outcomes SET version = version + 1, criteria_digest = ? WHERE tenant = ? AND seq BETWEEN ? AND ?"
-_COPY = (
-    "INSERT INTO verdicts (tenant, outcome_id, version, criteria_digest, verdict, success, score, reason, created_at, "
-    "leaf, place) SELECT tenant, id, ?, criteria_digest, verdict, success, score, ?, ?, ?, seq - ? "
-    "FROM outcomes WHERE tenant = ? AND seq BETWEEN ? AND ?"
-)
 _NEW_VERDICT = "UPDATE outcomes SET verdict = ?, score = ?, success = ? WHERE tenant = ? AND id = ?"
 _VERDICT_COLUMNS = (
     *("tenant", "outcome_id", "version", "criteria_digest", "verdict", "success", "score"),
     *("reason", "created_at", "leaf", "salt", "result", "place"),
 )
-_LEAF = _VERDICT_COLUMNS.index("leaf")

@@ -76,10 +76,9 @@ def fetch_segment(writing: WriteTransaction, tenant: str, leaf: int) -> Gathered
     return known or GatheredSegment(leaf, *checked_blob(leaf, writing.fetch(_SEGMENT, tenant, leaf)))
 
 
-def find_places(writing: WriteTransaction, tenant: str, outcome_id: str) -> list[tuple[int, int]]:
-    """The leaf of each segment that holds a version of the outcome, and its place there; new segments included."""
-    found = [(leaf, place) for leaf, place in writing.fetch(_PLACES, tenant, outcome_id)]
-    return found + [
+def find_gathered(writing: WriteTransaction, outcome_id: str) -> list[tuple[int, int]]:
+    """The leaf of each new segment of the transaction that holds a version of the outcome, and its place there."""
+    return [
         (one.leaf, one.outcomes.index(outcome_id))
         for one in _GATHERED.rows_to_write(writing)
         if outcome_id in one.outcomes
@@ -134,5 +133,4 @@ def write_segment(
     return leaf
 
 
-_PLACES = "SELECT leaf, place FROM verdicts WHERE tenant = ? AND outcome_id = ? AND place IS NOT NULL"
 _MOVE = "UPDATE verdict_segments SET address = ? WHERE tenant = ? AND leaf = ?"

@@ -77,7 +77,7 @@ verdicts = Table(
     Column("result", LargeBinary),
     Column("place", Integer),
 )
-"""Each version of an outcome's verdict; one with a place has its result in the segment of its leaf."""
+"""Versions of verdicts that are not in a run; one with a place has its result in the segment of its leaf."""
 
 verdict_segments = Table(
     "verdict_segments",
@@ -89,3 +89,21 @@ verdict_segments = Table(
     Column("created_at", BigInteger, nullable=False),
 )
 """Up to 512 versions of verdicts in one blob and behind one entry of the log."""
+
+verdict_runs = Table(
+    "verdict_runs",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("first_seq", BigInteger, primary_key=True),
+    Column("version", Integer, primary_key=True),
+    Column("last_seq", BigInteger, nullable=False),
+    Column("leaf", BigInteger, nullable=False),
+    Column("criteria_digest", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("offsets", LargeBinary),
+)
+"""Versions of one number, of outcomes near each other: all that the segment of the leaf holds, in their order.
+
+`offsets` says where the outcomes are from the first one on; without it, they are neighbours.
+"""

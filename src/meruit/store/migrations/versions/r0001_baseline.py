@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = "schema_9dab308d"
+revision = "schema_c199bfc6"
 down_revision = None
 
 
@@ -157,6 +157,19 @@ def _create_outcomes() -> None:
         sa.Column("versions", sa.Integer(), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("tenant", "leaf"),
+    )
+    op.create_table(
+        "verdict_runs",
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("first_seq", sa.BigInteger(), nullable=False),
+        sa.Column("version", sa.Integer(), nullable=False),
+        sa.Column("last_seq", sa.BigInteger(), nullable=False),
+        sa.Column("leaf", sa.BigInteger(), nullable=False),
+        sa.Column("criteria_digest", sa.Text(), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("offsets", sa.LargeBinary(), nullable=True),
+        sa.PrimaryKeyConstraint("tenant", "first_seq", "version"),
     )
 
 

@@ -1,4 +1,4 @@
--- A new SQLite file at schema_9dab308d. Written by docs/generate.py from the migrations.
+-- A new SQLite file at schema_c199bfc6. Written by docs/generate.py from the migrations.
 
 CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL, 
@@ -122,6 +122,18 @@ CREATE TABLE verdict_segments (
 	versions INTEGER NOT NULL, 
 	created_at BIGINT NOT NULL, 
 	PRIMARY KEY (tenant, leaf)
+);
+CREATE TABLE verdict_runs (
+	tenant TEXT NOT NULL, 
+	first_seq BIGINT NOT NULL, 
+	version INTEGER NOT NULL, 
+	last_seq BIGINT NOT NULL, 
+	leaf BIGINT NOT NULL, 
+	criteria_digest TEXT NOT NULL, 
+	reason TEXT NOT NULL, 
+	created_at BIGINT NOT NULL, 
+	offsets BLOB, 
+	PRIMARY KEY (tenant, first_seq, version)
 );
 CREATE TABLE keys (
 	id VARCHAR(40) NOT NULL, 
@@ -785,4 +797,4 @@ CREATE TABLE review_labels (
 	at BIGINT NOT NULL, 
 	PRIMARY KEY (tenant, review_id, number, labeller, version)
 );
-INSERT INTO alembic_version (version_num) VALUES ('schema_9dab308d');
+INSERT INTO alembic_version (version_num) VALUES ('schema_c199bfc6');
