@@ -4,7 +4,6 @@ Lines of JSON are compressed together; the first one holds the templates of the 
 fixed length for each line: salts and digests look random, and compressing them would take time and save nothing.
 """
 
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -80,14 +79,14 @@ def join_blob(templates: Sequence[ResultTemplate], lines: Sequence[bytes], tails
 
 def unpack_blob(blob: bytes, tail_bytes: int) -> SegmentBlob:
     """The parts of a blob; raises StoreError for one that is damaged."""
-    reader = zlib.decompressobj()
+    reader = isal_zlib.decompressobj()
     try:
         whole = reader.decompress(blob, MAX_SEGMENT_BYTES)
         if not reader.eof:
             raise StoreError("a segment is cut off or too large; restore it from a copy")
         first, more, text = whole.partition(b"\n")
         parts = msgspec.json.decode(first, type=list[tuple[str, str, str]])
-    except (zlib.error, msgspec.DecodeError) as problem:
+    except (isal_zlib.error, msgspec.DecodeError) as problem:
         raise StoreError(f"a segment cannot be read: {problem}; restore it from a copy") from None
     templates = [ResultTemplate(*(part.encode() for part in one)) for one in parts]
     tails, count = reader.unused_data, text.count(b"\n") + 1 if more else 0

@@ -290,8 +290,9 @@ def pack(versions: Sequence[PackedVersion]) -> SegmentDraft:
 _LINE = msgspec.json.Decoder(_VersionLine)
 _NUMBERS = msgspec.json.Decoder(list[int | float])
 _QUICK_LINES = msgspec.json.Decoder(list[QuickLine])
-_DIGEST_FORM = Struct(f"{2 * SALT_BYTES}x" + 3 * f"{2 * _DIGEST_BYTES}s")
-"""The tail of a version in hex."""
+_BYTES_FORM = Struct(f"{SALT_BYTES}x{3 * _DIGEST_BYTES}s")
+_HEX_FORM = Struct(f"{2 * SALT_BYTES}x" + 3 * f"{2 * _DIGEST_BYTES}s")
+"""The tail of a version, and the same in hex."""
 _RESULT_LINE = msgspec.json.Decoder(_ResultLine)
 
 
@@ -356,13 +357,10 @@ class OpenVersions:
             raise StoreError("a segment cannot be read: numbers are missing; restore it from a copy")
         return numbers
 
-    def digests(self) -> list[tuple[bytes, bytes, bytes]]:
-        """The digests of input, output and metadata of each version, in hex."""
-        return [*_DIGEST_FORM.iter_unpack(hexlify(self.blob.tails))]
-
-    def digests_at(self, place: int) -> bytes:
-        """The same of one version, as bytes."""
-        return self._tail(place)[SALT_BYTES:]
+    def digests(self) -> list[tuple[bytes, bytes, bytes, bytes]]:
+        """The digests of input, output and metadata of each version, in hex, and as bytes one after the other."""
+        in_hex, together = _HEX_FORM.iter_unpack(hexlify(self.blob.tails)), _BYTES_FORM.iter_unpack(self.blob.tails)
+        return [(*each, joined) for each, (joined,) in zip(in_hex, together, strict=True)]
 
     def result(self, place: int) -> bytes | None:
         """The result at a place, as JSON; None once erased."""
@@ -402,7 +400,7 @@ class OpenVersions:
 
     def _parts(self, contract: bytes, known: msgspec.Raw, place: int) -> ResultParts:
         verified_at, numbers = self._read_known(known)
-        return ResultParts(contract, verified_at, self.digests_at(place), numbers)
+        return ResultParts(contract, verified_at, self._tail(place)[SALT_BYTES:], numbers)
 
     def _read_known(self, known: msgspec.Raw) -> tuple[bytes, list[int | float]]:
         """What a line says of a result with a template: its time, as JSON, and its numbers."""

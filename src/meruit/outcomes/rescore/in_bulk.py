@@ -29,8 +29,8 @@ _AWARDED = "con_"
 _encode = msgspec.json.Encoder().encode
 
 _Conclusion = NumberlessConclusion[RescoredVerdict]
-_Digests = tuple[bytes, bytes, bytes]
-"""Of input, output and metadata, in hex."""
+_Digests = tuple[bytes, bytes, bytes, bytes]
+"""Of input, output and metadata, in hex; then all as bytes, one after the other."""
 
 
 class BulkJudging(Protocol):
@@ -45,7 +45,7 @@ class BulkJudging(Protocol):
         """The evidence in stored results, which answers the new criteria."""
 
     def measure(
-        self, alike: AlikeResult, work: OutcomeWork, digests: _Digests
+        self, alike: AlikeResult, work: OutcomeWork, digests: tuple[bytes, bytes, bytes]
     ) -> tuple[_Conclusion, Sequence[float]] | None:
         """What follows from work, and the numbers that the conclusion lacks; None where it is judged for itself."""
 
@@ -57,9 +57,7 @@ class PlainOutcome(NamedTuple):
     kept: KeptResult
     before: AlikeResult
     """What its result says."""
-    digests: bytes
-    hexes: _Digests
-    """The same in hex."""
+    digests: _Digests
 
     @property
     def id(self) -> str:
@@ -95,58 +93,52 @@ class JudgedPage:
 class _Form:
     """What versions have in common that follow from one conclusion with the same numbers."""
 
-    __slots__ = ("end", "head", "middle", "start", "tail", "to_facts", "to_made", "verdict")
+    __slots__ = ("parts",)
 
     def __init__(self, conclusion: _Conclusion, numbers: Sequence[float], now: bytes, template: int) -> None:
-        self.verdict = conclusion.shared
         known, encoded = now, list[bytes]()
         if numbers:
             written = _encode(numbers)
             known, encoded = b"[%b,%b" % (now, written[1:]), written[1:-1].split(b",")
-        self.start, self.middle, self.to_made, self.to_facts, self.end = conclusion.pieces(now, encoded)
-        self.head, self.tail = b'[%d,"' % template, b"%b,%b]" % (known, self.verdict.line)
+        verdict = conclusion.shared
+        line = b'[%d,"' % template, b"%b,%b]" % (known, verdict.line)
+        self.parts = verdict, *conclusion.pieces(now, encoded), *line
+        """The verdict; the pieces of the result; the ends of the line in the segment."""
 
 
 class _Packer:
     """Packs versions, one for each outcome."""
 
     def __init__(self, page: JudgedPage, most: int, now: bytes, entropy: Callable[[int], bytes]) -> None:
-        self._page, self._now = page, now
-        self._salts = iter(Struct(f"{SALT_BYTES}s" * most).unpack(entropy(SALT_BYTES * most)))
+        self._now, self._templates = now, page.versions.packed
+        # Found once for all: looking these up for each outcome would take as long as one of its digests.
+        self._next_salt = iter(Struct(f"{SALT_BYTES}s" * most).unpack(entropy(SALT_BYTES * most))).__next__
+        versions, packed = page.versions, page.versions.packed
+        self._add_line, self._add_tail, self._add_hash = packed.lines.append, packed.tails.append, packed.hashes.append
+        self._add_event, self._add_before = versions.events.append, page.before.append
+        self._add_outcome, self._add_verdict = versions.outcomes.append, versions.verdicts.append
 
     def form(self, conclusion: _Conclusion, numbers: Sequence[float]) -> _Form:
         """What versions have in common."""
-        return _Form(conclusion, numbers, self._now, self._page.versions.packed.number_of(conclusion.template))
+        return _Form(conclusion, numbers, self._now, self._templates.number_of(conclusion.template))
 
     # In one piece: this is all that most outcomes go through, and a call costs as much as most of what it does.
-    def add(self, outcome: OutcomePlace, before: AlikeResult, form: _Form, hexes: _Digests, digests: bytes) -> None:
+    def add(self, outcome: OutcomePlace, before: AlikeResult, form: _Form, digests: _Digests) -> None:
         """Add the next version of an outcome."""
         outcome_id, _, version, _, _, _, _, contract_id, index = outcome
-        name, verdict, salt, version = outcome_id.encode(), form.verdict, next(self._salts), version + 1
+        name, salt, version = outcome_id.encode(), self._next_salt(), version + 1
         contract = b'"%b"' % name if contract_id == outcome_id else _encode(contract_id)
-        given, made, facts = hexes
-        written = b"".join(
-            (
-                form.start,
-                contract[1:-1],
-                form.middle,
-                given,
-                form.to_made,
-                made,
-                form.to_facts,
-                facts,
-                form.end,
-            )
-        )
+        verdict, start, middle, to_made, to_facts, end, head, tail = form.parts
+        given, made, facts, together = digests
+        written = b"".join((start, contract[1:-1], middle, given, to_made, made, to_facts, facts, end))
         committed = sha256(PURPOSE + salt + sha256(written).digest()).hexdigest().encode()
-        versions, packed = self._page.versions, self._page.versions.packed
-        packed.lines.append(b'%b%b",%b,%d,%d,%b' % (form.head, name, contract, version, index, form.tail))
-        packed.tails.append(salt + digests)
-        packed.hashes.append(sha256(verdict.form % (contract, index, name, committed, version)).digest())
-        versions.events.append(verdict.event % (name, contract, version))
-        versions.outcomes.append(outcome)
-        versions.verdicts.append(verdict)
-        self._page.before.append(before)
+        self._add_line(b'%b%b",%b,%d,%d,%b' % (head, name, contract, version, index, tail))
+        self._add_tail(salt + together)
+        self._add_hash(sha256(verdict.form % (contract, index, name, committed, version)).digest())
+        self._add_event(verdict.event % (name, contract, version))
+        self._add_outcome(outcome)
+        self._add_verdict(verdict)
+        self._add_before(before)
 
 
 class _Template:
@@ -158,7 +150,7 @@ class _Template:
         self.alike = alike
         self.evidence = evidence
         """None where the work must be measured."""
-        self.forms: dict[bytes, _Form | None] = {}
+        self.forms: dict[bytes, _Form] = {}
         """By the numbers of an outcome, as its line has them: 1 and 1.0 are written apart, and equal in Python."""
 
 
@@ -166,7 +158,7 @@ class _OpenSegment:
     """A segment while its outcomes are judged."""
 
     def __init__(self, versions: OpenVersions) -> None:
-        self.lines, self.hexes = versions.quick_lines(), versions.digests()
+        self.lines, self.digests = versions.quick_lines(), versions.digests()
         self.versions = versions
         self.templates: dict[int, _Template | None] = {}
 
@@ -185,14 +177,17 @@ class _OpenSegment:
             self.templates[number] = made
         return self.templates[number]
 
-    def form(self, line: QuickLine, template: _Template, packer: _Packer) -> _Form | None:
-        """What follows from the numbers of a line; None where the outcome is judged for itself."""
+    def form(self, line: QuickLine, said: bytes, template: _Template, packer: _Packer) -> _Form | None:
+        """What follows from the numbers that a line says; None where the outcome is judged for itself."""
         evidence = template.evidence
         if evidence is None:
             return None
         numbers = self.versions.numbers_of(line)
         conclusion = evidence.of(numbers)
-        return None if conclusion is None else packer.form(conclusion, evidence.pick(numbers))
+        if conclusion is None:
+            return None
+        made = template.forms[said] = packer.form(conclusion, evidence.pick(numbers))
+        return made
 
 
 def judge_page(
@@ -205,6 +200,7 @@ def judge_page(
     """Judge outcomes of one page, as far as evidence answers."""
     judged, rest = JudgedPage(), list[LatestVersion]()
     packer = _Packer(judged, len(page), task.written_now, entropy)
+    add = packer.add
     opened: dict[tuple[int, str], _OpenSegment | None] = {}
     wanted = Counter([kept[0] for _, kept in page if kept[1] is not None])
     last, segment = None, None
@@ -237,20 +233,15 @@ def judge_page(
             rest.append(both)
             continue
         if template.evidence is None:
-            digests = segment.versions.digests_at(place)
-            judged.asking.append(PlainOutcome(outcome, kept, template.alike, digests, segment.hexes[place]))
+            judged.asking.append(PlainOutcome(outcome, kept, template.alike, segment.digests[place]))
             continue
         # What follows the time.
         said = bytes(line.result).partition(b",")[2]
-        forms = template.forms
-        if said in forms:
-            form = forms[said]
-        else:
-            form = forms[said] = segment.form(line, template, packer)
+        form = template.forms.get(said) or segment.form(line, said, template, packer)
         if form is None:
             rest.append(both)
-            continue
-        packer.add(outcome, template.alike, form, segment.hexes[place], segment.versions.digests_at(place))
+        else:
+            add(outcome, template.alike, form, segment.digests[place])
     judged.rest = rest
     return judged
 
@@ -265,17 +256,17 @@ def measure_page(
     judged, rest = JudgedPage(from_evidence=False), list[LatestVersion]()
     packer = _Packer(judged, len(asking), task.written_now, entropy)
     forms: dict[tuple[_Conclusion, bytes], _Form] = {}
-    for outcome, kept, before, digests, hexes in asking:
+    for outcome, kept, before, digests in asking:
         work = works.get(outcome[0])
         if work is None:
             continue
-        found = task.measure(before, work, hexes)
+        found = task.measure(before, work, digests[:3])
         if found is None:
             rest.append((outcome, kept))
             continue
         conclusion, numbers = found
         key = conclusion, _encode(numbers)
         form = forms.get(key) or forms.setdefault(key, packer.form(conclusion, numbers))
-        packer.add(outcome, before, form, hexes, digests)
+        packer.add(outcome, before, form, digests)
     judged.rest = rest
     return judged

@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.util import find_spec
 from itertools import chain
 from tempfile import TemporaryDirectory
@@ -39,6 +39,7 @@ from meruit.outcomes.rescore.run import (
     RescoreTask,
     VersionWriter,
     judge_scan,
+    write_together,
 )
 from meruit.outcomes.store.batches import OutcomePlace
 from meruit.outcomes.store.read import OutcomeFilter, criteria_from
@@ -219,8 +220,8 @@ class _SpanRecorder:
         """Judge a span in this process."""
         write = None
         if not self._shared.dry_run:
-            surroundings, recorder = self._store.surroundings, self._store.recorder
-            write = VersionWriter(surroundings, recorder.write, self._shared.tenant, self._task, self._shared.reason)
+            surroundings, append = self._store.surroundings, partial(write_together, self._store.recorder.write)
+            write = VersionWriter(surroundings, append, self._shared.tenant, self._task, self._shared.reason)
         shared = self._shared
         part = OutcomeScan(self._store, shared.tenant, self._task, shared.narrowed, again=shared.again, span=span)
         judge_scan(part, self._task, LocalRunner(), write, lambda _: None)
@@ -329,9 +330,9 @@ def judge_span(shared: SharedRescore, span: OutcomeSpan) -> JudgedSpan:
     records, task = _job(shared)
     sent: list[SentVersions] = []
 
-    def keep(write: AddRescored) -> list[RecordedVersion]:
-        sent.append(SentVersions.of(write))
-        return [RecordedVersion(one[0], one[2] + 1, 0) for one in write.versions.outcomes]
+    def keep(several: Sequence[AddRescored]) -> list[list[RecordedVersion]]:
+        sent.extend(SentVersions.of(one) for one in several)
+        return [[RecordedVersion(row[0], row[2] + 1, 0) for row in one.versions.outcomes] for one in several]
 
     write = None
     if not shared.dry_run:

@@ -6,12 +6,13 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping, 
 from contextlib import closing
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from typing import Any, NamedTuple, Protocol, cast
 
 import msgspec
 from sqlalchemy import Connection
 
-from meruit.errors import MeruitError, StoreError
+from meruit.errors import MeruitError, RecordTampered, StoreError
 from meruit.judge.bulk import NumberedEvidence, NumberlessConclusion
 from meruit.judge.governance import carry_answer
 from meruit.judge.result_template import encode_time, write_numbers
@@ -33,7 +34,7 @@ from meruit.outcomes.store import batches
 from meruit.outcomes.store.batches import KeptResult, LatestVersion, OutcomePlace, PlacedOutcome
 from meruit.outcomes.store.read import OutcomeFilter, criteria_body, criteria_from
 from meruit.outcomes.store.read import OutcomeWork as StoredWork
-from meruit.outcomes.store.rescored import AddRescored, RescoredResult, RescoredVerdict, RescoredVersions
+from meruit.outcomes.store.rescored import AddRescored, AddSeveral, RescoredResult, RescoredVerdict, RescoredVersions
 from meruit.outcomes.store.segments import SegmentReader
 from meruit.outcomes.store.write import RecordedVersion
 from meruit.store.blobs import BlobStore
@@ -45,6 +46,9 @@ from meruit.verify.engine import VerificationEngine
 
 MAX_SETS = 256
 """How many sets of old criteria are remembered, compared with the new ones."""
+
+TOGETHER = 4
+"""Batches that one transaction writes: what comes with each transaction costs as much as a tenth of a batch."""
 
 Progress = Callable[[int, int], None]
 """Told how many outcomes are done, and of how many, each time that some became durable."""
@@ -298,13 +302,15 @@ def rescore(  # noqa: PLR0913 - one a decision
 ) -> RescoreSummary:
     """Judge stored outcomes by these criteria, oldest first; what is judged by them already is left alone.
 
-    With `again`, that is judged again too, and everything is measured again from the stored work. Each batch is durable
-    before the next is written, so that an interrupted command can be started again.
+    With `again`, that is judged again too, and everything is measured again from the stored work. A few batches become
+    durable at a time, and before the next ones are written, so that an interrupted command can be started again.
     """
     started = time.monotonic()
     task = RescoreTask(engine, criteria, now)
     reading = OutcomeScan(store, tenant, task, narrowed, again=again)
-    write = None if dry_run else VersionWriter(store.surroundings, store.recorder.write, tenant, task, reason)
+    write = None
+    if not dry_run:
+        write = VersionWriter(store.surroundings, partial(write_together, store.recorder.write), tenant, task, reason)
     judge_scan(reading, task, runner, write, lambda examined: progress(examined, reading.total))
     return reading.tally.summary(task, reading.examined, dry_run=dry_run, seconds=time.monotonic() - started)
 
@@ -317,17 +323,68 @@ def judge_scan(
     progress: Callable[[int], None],
 ) -> None:
     """Judge what is read, and write it; `progress` is told how many outcomes are done."""
-    tally = reading.tally
     # In this process, most versions are ready at once.
     quick = write is not None and isinstance(runner, LocalRunner)
+    writing = _BatchWriter(reading.tally, write, progress)
     with closing(runner.judge(task, reading.batches(ready=quick))) as judged:
-        for batch, results in judged:
-            fit = [pair for pair in zip(batch.lines, results, strict=True) if tally.is_fit(pair[1].verdict.verdict)]
-            ready = batch.ready
-            written = {line.outcome.id for line, _ in fit} if write is None else write(ready.versions, fit)
-            tally.add_page(ready, written)
-            tally.add_all(fit, written)
-            progress(batch.examined)
+        try:
+            for batch, results in judged:
+                writing.add(batch, results)
+        finally:
+            # Also where reading on failed: the command goes on there when it is started again.
+            writing.flush()
+
+
+class _JudgedBatch(NamedTuple):
+    batch: RescoreBatch
+    fit: list[tuple[RescoreLine, RescoredResult]]
+    """Those that were judged one by one, and have a verdict."""
+    versions: AddRescored | None
+    """All of them; None where nothing is to be written."""
+
+
+class _BatchWriter:
+    """Writes judged batches, a few in one transaction, and counts them."""
+
+    def __init__(self, tally: "RescoreTally", write: "VersionWriter | None", progress: Callable[[int], None]) -> None:
+        self._tally, self._write, self._progress = tally, write, progress
+        self._waiting: list[_JudgedBatch] = []
+
+    def add(self, batch: RescoreBatch, results: Sequence[RescoredResult]) -> None:
+        """Write a batch, now or with the next ones."""
+        pairs = zip(batch.lines, results, strict=True)
+        fit = [pair for pair in pairs if self._tally.is_fit(pair[1].verdict.verdict)]
+        versions = None if self._write is None else self._write.prepare(batch.ready.versions, fit)
+        self._waiting.append(_JudgedBatch(batch, fit, versions))
+        # Lines may hold work, which can be large.
+        if batch.lines or len(self._waiting) >= TOGETHER:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits."""
+        waiting, self._waiting = self._waiting, []
+        versions = [one.versions for one in waiting if one.versions is not None]
+        recorded = iter(self._write.write(versions) if self._write is not None and versions else ())
+        for batch, fit, prepared in waiting:
+            if self._write is None:
+                written = {line.outcome.id for line, _ in fit}
+            else:
+                written = set[str]() if prepared is None else {one.outcome_id for one in next(recorded)}
+            self._tally.add_page(batch.ready, written)
+            self._tally.add_all(fit, written)
+            self._progress(batch.examined)
+
+
+def write_together(
+    write: Callable[[AddSeveral], Sequence[Sequence[RecordedVersion]]], versions: Sequence[AddRescored]
+) -> Sequence[Sequence[RecordedVersion]]:
+    """Write versions in one transaction; where some are refused, those before them all the same."""
+    try:
+        return write(AddSeveral(versions))
+    except RecordTampered:
+        if len(versions) == 1:
+            raise
+    return [write(AddSeveral([one]))[0] for one in versions]
 
 
 class VersionWriter:
@@ -336,28 +393,28 @@ class VersionWriter:
     def __init__(
         self,
         surroundings: ClockAndEntropy,
-        write: Callable[[AddRescored], Sequence[RecordedVersion]],
+        write: Callable[[Sequence[AddRescored]], Sequence[Sequence[RecordedVersion]]],
         tenant: str,
         task: RescoreTask,
         reason: str,
     ) -> None:
-        self._surroundings, self._write, self._tenant, self._reason = surroundings, write, tenant, reason
+        self._surroundings, self._tenant, self._reason = surroundings, tenant, reason
+        self.write = write
+        """What it prepared; returns the versions that were written: one that another process wrote first stays."""
         body = canonical(task.criteria.model_dump(exclude_defaults=True))
         self._criteria = body, task.compiled.plan.digest
         self._at = to_micros(task.now)
 
-    def __call__(self, versions: RescoredVersions, judged: Sequence[tuple[RescoreLine, RescoredResult]]) -> set[str]:
-        """The outcomes that got their version, those judged one by one included.
-
-        A version that another process wrote first stays.
-        """
+    def prepare(
+        self, versions: RescoredVersions, judged: Sequence[tuple[RescoreLine, RescoredResult]]
+    ) -> AddRescored | None:
+        """The write of these versions, to which those that were judged one by one are added; None for nothing."""
         salts = self._surroundings.entropy(SALT_BYTES * len(judged))
         for number, (line, result) in enumerate(judged):
             versions.add(line.outcome, result, salts[number * SALT_BYTES :][:SALT_BYTES], line.what_was_read)
         if not len(versions):
-            return set()
-        write = AddRescored.of(self._tenant, self._criteria, versions, reason=self._reason, verified_at=self._at)
-        return {one.outcome_id for one in self._write(write)}
+            return None
+        return AddRescored.of(self._tenant, self._criteria, versions, reason=self._reason, verified_at=self._at)
 
 
 # Judging.
@@ -440,7 +497,7 @@ class OutcomeScan:
         self.examined = 0
         self._store, self._task, self._narrowed, self._again = store, task, narrowed, again
         self._scope = Scope(tenant)
-        self._query = batches.places_query(self._scope, narrowed)
+        self._query = batches.PlaceQuery(self._scope, narrowed)
         self._known = LruCache[str, AlikeResults](MAX_SETS)
         self.total = 0
         if span is not None:
@@ -470,7 +527,7 @@ class OutcomeScan:
         after = self._after
         while True:
             with self._store.database.reading() as connection:
-                page = batches.next_places(connection, self._query, after=after, end=self._end)
+                page = self._query.read(connection, after=after, end=self._end)
                 judged, lines = self._read(connection, page, ready=ready)
             if not page:
                 return

@@ -427,6 +427,17 @@ class AddRescored:
                 writing.rewrite_all(statement, rows)
 
 
+@dataclass(frozen=True, slots=True)
+class AddSeveral:
+    """The same of several segments."""
+
+    parts: Sequence[AddRescored]
+
+    def __call__(self, writing: WriteTransaction) -> list[list[RecordedVersion]]:
+        """Write them; raises RecordTampered where one is refused."""
+        return [one(writing) for one in self.parts]
+
+
 def _find_runs(wanted: Sequence[int], places: Sequence[int]) -> list[tuple[int, int]]:
     """The first and the last of neighbours that are wanted, none between them being left out; both in order."""
     runs: list[tuple[int, int]] = []
