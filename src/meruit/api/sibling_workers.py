@@ -9,6 +9,7 @@ from meruit.api.request import Service
 from meruit.api.witnessing import Patience
 from meruit.audit.check import LogProblem
 from meruit.events.commit_signal import first_of
+from meruit.model.decoding import decode_json
 
 CHECKS_S = 2.0
 """How often the first worker sends what its checks found; a worker that was replaced knows it then."""
@@ -57,7 +58,7 @@ def _checked(service: Service) -> CheckedState:
 
 
 def _take_over(service: Service, content: bytes) -> None:
-    found = msgspec.json.decode(content, type=CheckedState)
+    found = decode_json(content, CheckedState)
     integrity, witnessing = service.integrity, service.witnessing
     integrity.state, integrity.problems = found.audit, found.problems
     witnessing.asked, witnessing.newest, witnessing.is_current = found.witnesses, found.witnessed, found.is_current

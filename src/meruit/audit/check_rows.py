@@ -49,6 +49,7 @@ from meruit.log.entries import (
 )
 from meruit.log.segment import VersionEntry, segment_root, version_bytes
 from meruit.model.contract import parse_stored_work
+from meruit.model.decoding import decode_json
 from meruit.model.usage import UsageCode
 from meruit.model.verdict import VerificationResult
 from meruit.outcomes.records import VersionReader, result_from, run_of
@@ -545,7 +546,7 @@ def _compare_review(reading: Reading, row: Any, entry: ReviewEntry) -> Iterator[
         (one.number, one.case_id, one.repeat, one.kind, one.stratum, one.probability)
         for one in reading.connection.execute(query)
     ]
-    terms = msgspec.json.decode(row.terms, type=ReviewTerms)
+    terms = decode_json(row.terms, ReviewTerms)
     if draws_digest(row.criterion, terms, draws) != entry.draw:
         yield "draws"
 

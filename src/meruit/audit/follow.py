@@ -18,6 +18,7 @@ from meruit.log.entries import KeyEntry, read_entry
 from meruit.log.key_chain import ROOT, KeyChain, KeyProof
 from meruit.log.merkle import is_consistent, is_included, leaf_hash
 from meruit.log.note import Checkpoint, VerifierKey, open_checkpoint, read_checkpoint, split_note
+from meruit.model.decoding import decode_json
 from meruit.model.record import Record
 
 FORMAT = "meruit-follow/1"
@@ -85,7 +86,7 @@ class FollowedLog(Record, frozen=True, forbid_unknown_fields=True):
     @property
     def known_keys(self) -> set[str]:
         """The key that the log is known by, and those that it had before."""
-        return {self.key, *(msgspec.json.decode(one.body, type=KeyEntry).vkey for one in self.keys)}
+        return {self.key, *(decode_json(one.body, KeyEntry).vkey for one in self.keys)}
 
     @property
     def last(self) -> KeptCheckpoint:

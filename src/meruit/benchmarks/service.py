@@ -37,6 +37,7 @@ from meruit.judge.governance import carry_answer
 from meruit.log.commitment import SALT_BYTES
 from meruit.model.access import Scope
 from meruit.model.canonical import payload_bytes, payload_digest
+from meruit.model.decoding import decode_json
 from meruit.model.environment import (
     ANSWER_SOURCE,
     FACTS_KEY,
@@ -554,7 +555,7 @@ class Benchmarks:
         if found.input is None or found.output is None:
             raise StoreError(f"the evidence of task run {run.id} was erased; it cannot be judged again")
         parts = (found.input, found.output, found.metadata or b"{}")
-        given, done, metadata = (msgspec.json.decode(part, type=dict[str, Any]) for part in parts)
+        given, done, metadata = (decode_json(part, dict[str, Any]) for part in parts)
         return given, done, metadata
 
     def _criterion_rows(
@@ -574,7 +575,7 @@ class Benchmarks:
     def _input(self, tenant: str, row: TaskRunRow) -> dict[str, Any]:
         with self.store.database.reading() as connection:
             content = self.store.blobs.content(connection, tenant, row.input_address or "")
-        return msgspec.json.decode(content, type=dict[str, Any])
+        return decode_json(content, dict[str, Any])
 
 
 def needs_environment(run: TaskRun) -> bool:

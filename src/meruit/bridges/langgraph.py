@@ -15,6 +15,7 @@ from meruit.gate.journal import MemoryJournal
 from meruit.gate.state import VerificationEnding, VerificationState
 from meruit.gate.verdict import Passed, Rejected
 from meruit.model.chat import Usage
+from meruit.model.decoding import convert_to
 from meruit.model.record import Record
 
 try:
@@ -170,7 +171,7 @@ def _load_progress(state: Any, messages: list[BaseMessage]) -> GateProgress:
                 "declare it: class State(GateState), or verification: dict | None"
             )
         return GateProgress()
-    return msgspec.convert(written, GateProgress)
+    return convert_to(written, GateProgress)
 
 
 def _run_id(config: RunnableConfig) -> str:

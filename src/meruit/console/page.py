@@ -21,6 +21,7 @@ from meruit.console.tokens import FormTokens
 from meruit.console.waiting import NOTHING, WaitingCounts, count_waiting, forget_counts
 from meruit.errors import ApiProblem
 from meruit.model.access import Caller, Role
+from meruit.model.decoding import decode_json
 from meruit.web.responses import Response
 from meruit.web.routing import MakeRoute, Route, get, post
 
@@ -198,7 +199,7 @@ class Toasts:
 
     def receive(self, content: bytes) -> None:
         """Keep or drop a message that another worker sent."""
-        key, message = msgspec.json.decode(content, type=tuple[str, str])
+        key, message = decode_json(content, tuple[str, str])
         self._keep(key, message)
 
     def _keep(self, key: str, message: str) -> None:

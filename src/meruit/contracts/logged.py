@@ -22,6 +22,7 @@ from meruit.log.entries import (
     VerdictEntry,
 )
 from meruit.model.contract import Contract, ContractState, Escrow
+from meruit.model.decoding import decode_json
 from meruit.model.time import to_rfc3339
 
 WAITING = (ContractState.AWARDED, ContractState.EXECUTING)
@@ -163,4 +164,4 @@ def _written(moment: datetime | None) -> str | None:
 
 
 def _time_allowed(terms: bytes) -> timedelta:
-    return timedelta(hours=msgspec.json.decode(terms, type=_Deadline).deadline_hours)
+    return timedelta(hours=decode_json(terms, _Deadline).deadline_hours)

@@ -10,6 +10,7 @@ from meruit.documents.document import Document, sort_and_limit_problems
 from meruit.documents.tree import Path, format_path
 from meruit.documents.validation_messages import describe_value
 from meruit.errors import DocumentError, Problem
+from meruit.model.decoding import convert_to
 
 R = TypeVar("R", bound=msgspec.Struct)
 
@@ -140,7 +141,7 @@ class DocumentReader:
     def convert(self, value: Any, path: Path, kind: type[R]) -> R | None:
         """Convert a value to a record; a value that does not fit is a problem."""
         try:
-            return msgspec.convert(value, kind)
+            return convert_to(value, kind)
         except msgspec.ValidationError as fault:
             message, _, where = str(fault).partition(" - at `$")
             inside = [int(number) if number else name for name, number in _PLACE.findall(where)]

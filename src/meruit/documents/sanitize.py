@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from meruit.judge.compare import EXACT_INTEGERS
+from meruit.model.decoding import decode_json
 from meruit.model.evidence import Cause, Checked, Evidence, Fault, Measured, Missing, Provenance, Skipped, Value
 
 MAX_LIST_VALUE = 10_000
@@ -114,7 +115,7 @@ def _sanitize_details(details: Any) -> Any:
             written = msgspec.json.encode(details)
         except UnicodeEncodeError:
             written = msgspec.json.encode(_escape_nested(details))
-        return msgspec.json.decode(written, type=dict[str, Any])
+        return decode_json(written, dict[str, Any])
     except (TypeError, ValueError, RecursionError):
         return {"message": "the details cannot be written as JSON"}
 

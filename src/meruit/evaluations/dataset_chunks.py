@@ -11,6 +11,7 @@ import msgspec
 from meruit.errors import InvalidCase, StoreError
 from meruit.evaluations.evaluation import Case
 from meruit.model.canonical import payload_bytes
+from meruit.model.decoding import decode_json
 
 FEWEST_ROWS, MOST_ROWS = 16, 1_024
 """Of a chunk; the last may be shorter."""
@@ -38,7 +39,7 @@ def write_row(case: Case) -> bytes:
 def read_row(line: bytes) -> Case:
     """The case of a row; raises StoreError for a damaged one."""
     try:
-        return msgspec.json.decode(line, type=Case)
+        return decode_json(line, Case)
     except msgspec.DecodeError as problem:
         raise StoreError(f"a row of a dataset cannot be read: {problem}; restore it from a copy") from None
 

@@ -11,6 +11,7 @@ import msgspec
 
 from meruit.errors import EvaluationConflict
 from meruit.evaluations.evaluation import Case, CaseError
+from meruit.model.decoding import json_decoder
 from meruit.model.record import Record
 
 FOLDER = "evaluation-runs"
@@ -56,7 +57,7 @@ class _Line(Record, frozen=True, omit_defaults=True):
     made: MadeOutput | None = None
 
 
-_READER = msgspec.json.Decoder(_Line)
+_READER = json_decoder(_Line)
 
 
 class RunJournal:

@@ -17,6 +17,7 @@ from meruit.evaluations.datafiles import ColumnMap, DataFile
 from meruit.evaluations.file_shares import FileShare, read_share
 from meruit.model.canonical import from_canonical
 from meruit.model.criterion import SuccessCriteria
+from meruit.model.decoding import msgpack_decoder
 from meruit.store.store import ClockAndEntropy
 from meruit.verify.catalogue import CompiledCriteria
 
@@ -64,7 +65,7 @@ def read_reply(reply: bytes) -> JudgedShare | str:
     return _READER.decode(reply)
 
 
-_READER: msgspec.msgpack.Decoder[JudgedShare | str] = msgspec.msgpack.Decoder(JudgedShare | str)
+_READER: msgspec.msgpack.Decoder[JudgedShare | str] = msgpack_decoder(JudgedShare | str)
 
 
 def judge_share(shared: SharedRun, share: FileShare) -> JudgedShare:

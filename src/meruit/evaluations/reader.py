@@ -29,6 +29,7 @@ from meruit.judges.records import read_totals
 from meruit.judges.vote_records import TokenTotal
 from meruit.log.note import SigningKey
 from meruit.model.criterion import SuccessCriteria
+from meruit.model.decoding import decode_json
 from meruit.model.record import Record
 from meruit.model.verdict import VerificationResult
 from meruit.outcomes.records import criteria_body, criteria_from
@@ -283,7 +284,7 @@ class Evaluations:
             signed = _figures_text(self._tenant, evaluation.id, kept.cases, kept.content)
             if self._store.signer.verifier.verify(signed, kept.signature):
                 with suppress(msgspec.ValidationError, msgspec.DecodeError):
-                    return msgspec.json.decode(kept.content, type=EvaluationFigures)
+                    return decode_json(kept.content, EvaluationFigures)
         return None
 
     def draft_figures(self, evaluation: EvaluationRecord) -> KeptFigures:
@@ -366,7 +367,7 @@ def differing_figures(connection: Connection, tenant: str, row: Any) -> Iterator
     evaluation = read.find(connection, tenant, row.evaluation_id)
     made = _count_cases(connection, tenant, evaluation).build_figures()
     overall = made.summary.overall
-    if msgspec.json.decode(row.content, type=EvaluationFigures) != _as_kept(made):
+    if decode_json(row.content, EvaluationFigures) != _as_kept(made):
         yield "content"
     recorded = {"cases": row.cases, "rate": row.rate, "cost_micros": row.cost_micros}
     counted = {"cases": overall.cases, "rate": overall.rate, "cost_micros": made.summary.cost_micros}
@@ -374,7 +375,7 @@ def differing_figures(connection: Connection, tenant: str, row: Any) -> Iterator
 
 
 def _as_kept(made: EvaluationFigures) -> EvaluationFigures:
-    return msgspec.json.decode(msgspec.json.encode(made), type=EvaluationFigures)
+    return decode_json(msgspec.json.encode(made), EvaluationFigures)
 
 
 def _watch(cases: Iterator[CaseSummary], advance: Advance) -> Iterator[CaseSummary]:

@@ -16,6 +16,7 @@ from meruit.judge.result_template import ResultGaps, ResultTemplate, split_resul
 from meruit.judge.segment_blob import WHOLE, pack_blob, unpack_blob
 from meruit.log.commitment import SALT_BYTES, commitment
 from meruit.log.segment import MAX_CASES, CaseEntry, case_bytes
+from meruit.model.decoding import decode_json, json_decoder
 from meruit.model.record import Record
 
 SALTS = 4
@@ -251,7 +252,7 @@ def open_segment(blob: bytes) -> OpenSegment:
     return OpenSegment(found.lines(), found.templates, found.tails)
 
 
-_LINES = msgspec.json.Decoder(_CaseLine)
+_LINES = json_decoder(_CaseLine)
 
 
 def _content(line: _CaseLine, templates: Sequence[ResultTemplate], salts: bytes) -> CaseContent:
@@ -286,7 +287,7 @@ def _fill(template: ResultTemplate, outcome: str, known: bytes, work: tuple[byte
     """The whole result from what a line says of it."""
     numbers = list[bytes]()
     if known.startswith(b"["):
-        known, *numbers = map(bytes, msgspec.json.decode(known, type=list[msgspec.Raw]))
+        known, *numbers = map(bytes, decode_json(known, list[msgspec.Raw]))
     try:
         return template.fill(_gaps(outcome, known, work), numbers)
     except ValueError as problem:

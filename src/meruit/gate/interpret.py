@@ -24,6 +24,7 @@ from meruit.gate.verdict import (
     VerifierVerdict,
 )
 from meruit.gate.verifier import ANSWER, BOOL_ADVICE, Verifier, is_truth_type
+from meruit.model.decoding import convert_to
 from meruit.model.evidence import Fault
 from meruit.model.governance import UNAVAILABLE
 from meruit.model.outcome import OutcomeRecord
@@ -188,7 +189,7 @@ def _verdict_of_json(
 ) -> Rejection | SystemErrorVerdict | None:
     """Reject by a result of ours in JSON, as the service replies and `--json` prints it."""
     try:
-        whole = msgspec.convert({**rest, "verdict": verdict, "success": success}, VerificationResult)
+        whole = convert_to({**rest, "verdict": verdict, "success": success}, VerificationResult)
         return _verdict_of_result(whole)
     except (msgspec.ValidationError, TypeError, ValueError):
         # The reply to an agent's key has less.

@@ -12,6 +12,7 @@ from meruit.gate.store import read as runs
 from meruit.gate.store.runs import WAIT
 from meruit.gate.verdict import VerifierVerdict
 from meruit.model.chat import ModelAnswer, ToolCall, Usage
+from meruit.model.decoding import decode_json
 from meruit.model.record import Record
 
 TURN, TOOL = "turn:", "tool:"
@@ -76,7 +77,7 @@ def load_timeline(connection: Connection, tenant: str, run: AgentRun) -> list[Ti
     for step in steps:
         if step.key.startswith(TOOL):
             place = _place(step.key.removeprefix(TOOL))
-            tool = msgspec.json.decode(step.body, type=_ToolStep)
+            tool = decode_json(step.body, _ToolStep)
             entries.append(
                 TimelineEntry(
                     TimelineKind.TOOL,

@@ -4,6 +4,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from meruit.model.decoding import json_decoder
 from meruit.model.record import Record
 
 MAX_CODE = 100
@@ -46,7 +47,7 @@ class Deferral(Record, frozen=True, tag_field="outcome", tag="deferred"):
 
 VerifierVerdict: TypeAlias = Acceptance | Rejection | SystemErrorVerdict
 VerifierAnswer: TypeAlias = VerifierVerdict | Deferral
-_READER: msgspec.json.Decoder[VerifierVerdict] = msgspec.json.Decoder(VerifierVerdict)
+_READER: msgspec.json.Decoder[VerifierVerdict] = json_decoder(VerifierVerdict)
 
 
 def parse_verdict(written: bytes) -> VerifierVerdict:

@@ -10,6 +10,7 @@ import httpx
 import msgspec
 
 from meruit.errors import OutboundFailed, OutboundRefused, Unreachable
+from meruit.model.decoding import decode_json
 from meruit.model.governance import GovernanceResult
 from meruit.sources.http_guard import TIMEOUT_S, Network, Outbound
 
@@ -57,7 +58,7 @@ class RemoteGovernance:
         if reply.status != OK:
             raise Unreachable(f"the governance service answered with status {reply.status}")
         try:
-            return msgspec.json.decode(reply.body, type=GovernanceResult).limit_flags()
+            return decode_json(reply.body, GovernanceResult).limit_flags()
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
             raise Unreachable(f"the governance service gave an answer that is not valid: {problem}") from None
 

@@ -8,6 +8,7 @@ are gaps too: each is marked by its number between two NUL bytes, which no JSON 
 import re
 from collections.abc import Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 
@@ -22,6 +23,8 @@ _DIGESTS = re.compile(rb"%b(%b)%b(%b)%b(%b),\"versions\":\{" % (_INPUT, _HASH, _
 MARK = b"\0"
 """At both ends of the number of a value that a template lacks."""
 _MOMENT = re.compile(rb'%b("[0-9T:.+Z-]{1,40}"),"verdict":"' % _AT)
+_HEX_DIGITS = 64
+"""Of a digest."""
 _NAMED = rb'("(?:[^"\\]|\\.)*")'
 _NUMBER = rb"(-?[0-9]{1,18}(?:\.[0-9]{1,18})?(?:e[+-]?[0-9]{1,3})?)(?=[,}])"
 _VALUE = re.compile(rb'\{"metric":%b,"value":%b' % (_NAMED, _NUMBER))
@@ -90,6 +93,50 @@ class ResultTemplate(Record, frozen=True):
                 *(given, _OUTPUT, made, _METADATA, facts, self.end),
             )
         )
+
+
+class FilledGaps(NamedTuple):
+    """What one result has in the gaps of a template, without its id and time."""
+
+    numbers: bytes
+    """As JSON, with commas between them."""
+    digests: bytes
+    """Of input, output and metadata, in hex, one after the other."""
+
+
+class TemplateReader:
+    """Reads results that fill one template, by a few searches for what stands between the gaps."""
+
+    def __init__(self, template: ResultTemplate) -> None:
+        parts, self._places = template.parts()
+        self._start, self._first, *self._others = parts[::2]
+        self._lacking = template.lacking()
+
+    def read(self, written: bytes, contract_id: bytes) -> FilledGaps | None:
+        """The gaps of the result of this contract; None where it does not fill the template.
+
+        The id is JSON without quotes. What stands for numbers may be any text, which the caller reads.
+        """
+        at = len(self._start) + len(contract_id)
+        if not written.startswith(self._start + contract_id) or not written.startswith(self._first, at):
+            return None
+        at += len(self._first)
+        gaps: list[bytes] = []
+        for literal in self._others:
+            end = written.find(literal, at)
+            if end < 0:
+                return None
+            gaps.append(written[at:end])
+            at = end + len(literal)
+        *values, moment, given, made, facts = gaps
+        if at != len(written) or moment.count(b'"') != 2 or {len(given), len(made), len(facts)} != {_HEX_DIGITS}:
+            return None
+        numbers = [b""] * self._lacking
+        for place, value in zip(self._places, values, strict=True):
+            if numbers[place] not in (b"", value) or b"," in value:
+                return None
+            numbers[place] = value
+        return FilledGaps(b",".join(numbers), given + made + facts)
 
 
 def mark_value(number: int) -> bytes:

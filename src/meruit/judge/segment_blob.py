@@ -13,6 +13,7 @@ from isal import isal_zlib
 
 from meruit.errors import StoreError
 from meruit.judge.result_template import ResultTemplate
+from meruit.model.decoding import decode_json
 
 WHOLE, ERASED = -1, -2
 """In place of the number of a template: the result is kept as it is, or was erased."""
@@ -85,8 +86,9 @@ def unpack_blob(blob: bytes, tail_bytes: int) -> SegmentBlob:
         if not reader.eof:
             raise StoreError("a segment is cut off or too large; restore it from a copy")
         first, more, text = whole.partition(b"\n")
-        parts = msgspec.json.decode(first, type=list[tuple[str, str, str]])
-    except (isal_zlib.error, msgspec.DecodeError) as problem:
+        parts = decode_json(first, list[tuple[str, str, str]])
+    # Its type stub calls the class an exception.
+    except (isal_zlib.error, msgspec.DecodeError) as problem:  # type: ignore[misc]
         raise StoreError(f"a segment cannot be read: {problem}; restore it from a copy") from None
     templates = [ResultTemplate(*(part.encode() for part in one)) for one in parts]
     tails, count = reader.unused_data, text.count(b"\n") + 1 if more else 0

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-import msgspec
 from sqlalchemy import Connection, Select, bindparam, delete, select
 
 from meruit.errors import RecordTampered
@@ -22,6 +21,7 @@ from meruit.judges.vote_records import (
 )
 from meruit.log.commitment import SALT_BYTES, commitment, matches
 from meruit.log.entries import CalibrationEntry, VoteEntry, read_entry
+from meruit.model.decoding import decode_json
 from meruit.model.money import JudgeStanding
 from meruit.model.record import Record
 from meruit.model.time import to_micros
@@ -61,7 +61,7 @@ class StoredVotes:
             or not matches(entry.vote, bytes(row.salt), bytes(row.body))
         ):
             raise RecordTampered(f"the vote {key} of a judge is not what the audit log commits to")
-        return msgspec.json.decode(row.body, type=Vote)
+        return decode_json(row.body, Vote)
 
     async def reserve(self, call: JudgeCall, limits: CallLimits) -> Reservation:
         """Count the most that a call can cost, and write down that it is sent, before it is; or refuse it."""

@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from meruit.model.decoding import json_decoder
 from meruit.model.record import Record
 
 PARTS = ("input", "output", "metadata")
@@ -421,7 +422,7 @@ ContractEntry: TypeAlias = (
 MoneyEntry: TypeAlias = AwardEntry | SettlementEntry | ReversalEntry | ReleaseEntry
 """Those that move money."""
 
-_READER = msgspec.json.Decoder(Entry)
+_READER = json_decoder(Entry)
 
 
 def entry_bytes(entry: Entry) -> bytes:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from meruit.log.merkle import Frontier, inclusion_proof, is_included, leaf_hash
+from meruit.model.decoding import decode_json
 from meruit.model.record import Record
 
 MAX_CASES = 512
@@ -61,7 +62,7 @@ def write_case(  # noqa: PLR0913 - the fields of an entry
 
 def read_case(data: bytes) -> CaseEntry:
     """Read back what `case_bytes` wrote; raises `msgspec.DecodeError` on anything else."""
-    return msgspec.json.decode(data, type=CaseEntry)
+    return decode_json(data, CaseEntry)
 
 
 # What a version does not have is left out.
@@ -108,7 +109,7 @@ VersionGaps = tuple[bytes, int, bytes, bytes, int]
 
 def read_version(data: bytes) -> VersionEntry:
     """Read back what `version_bytes` wrote; raises `msgspec.DecodeError` on anything else."""
-    return msgspec.json.decode(data, type=VersionEntry)
+    return decode_json(data, VersionEntry)
 
 
 def segment_root(cases: Sequence[bytes]) -> bytes:

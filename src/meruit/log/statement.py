@@ -4,12 +4,12 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
 from orjson import dumps
 
 from meruit.errors import StatementError
 from meruit.log.note import SigningKey, VerifierKey, strict_base64
 from meruit.model.canonical import payload_bytes
+from meruit.model.decoding import decode_json
 from meruit.model.record import Record
 from meruit.model.verdict import Verdict
 
@@ -120,7 +120,7 @@ def _statement(payload_type: str, payload: bytes) -> dict[str, Any]:
     if payload_type != PAYLOAD_TYPE:
         raise StatementError(f"the envelope holds {payload_type!r}, not {PAYLOAD_TYPE!r}")
     try:
-        statement = msgspec.json.decode(payload, type=dict[str, Any])
+        statement = decode_json(payload, dict[str, Any])
     except (ValueError, RecursionError) as problem:
         raise StatementError(f"malformed statement: {problem}") from problem
     kinds = statement.get("_type"), statement.get("predicateType")

@@ -18,6 +18,7 @@ from meruit.errors import AuthorError, MeruitError, SourceError
 from meruit.metrics.support.extractor import MetricExtractor
 from meruit.metrics.support.reference import reference_reader, text_at
 from meruit.model.canonical import digest
+from meruit.model.decoding import decode_json
 from meruit.model.evidence import Cause, Fault, Measured, Missing, Provenance
 from meruit.model.work import Work
 from meruit.registry import Ask
@@ -171,7 +172,7 @@ async def _read_vectors(response: "HttpResponse", count: int) -> list[Vector]:
         raise SourceError(f"{refused.where} answered with status {refused.status}{quote_of(refused)}; check the model")
     reply = await response.read()
     try:
-        found = msgspec.json.decode(reply.content, type=_Embeddings).data
+        found = decode_json(reply.content, _Embeddings).data
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise invalid_json_error(reply, problem) from None
     wrong = _find_problem(found, count)

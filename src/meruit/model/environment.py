@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from meruit.model.decoding import convert_to
 from meruit.model.record import Record
 
 ENVIRONMENT_KEY = "world"
@@ -182,7 +183,7 @@ def _body_of(one: Item, known: Mapping[str, Item]) -> Item:
 def environment_in(part: Mapping[str, Any]) -> EnvironmentState:
     """The state in a work's input or output; raises `msgspec.ValidationError` for an invalid one."""
     found = part.get(ENVIRONMENT_KEY)
-    return {} if found is None else msgspec.convert(found, EnvironmentState)
+    return {} if found is None else convert_to(found, EnvironmentState)
 
 
 def as_work_part(world: EnvironmentState) -> dict[str, Any]:

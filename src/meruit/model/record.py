@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
+from meruit.model.decoding import convert_to, decode_json
+
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
     from pydantic.json_schema import JsonSchemaValue
@@ -37,7 +39,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     @classmethod
     def from_json(cls, data: bytes | str) -> Self:
         """Read back what `to_json` wrote; raises `msgspec.ValidationError` on anything else."""
-        return msgspec.json.decode(data, type=cls)
+        return decode_json(data, cls)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: "GetCoreSchemaHandler") -> "CoreSchema":
@@ -48,7 +50,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
             if isinstance(value, cls):
                 return value
             try:
-                return msgspec.convert(value, type=cls)
+                return convert_to(value, cls)
             except msgspec.ValidationError as problem:
                 # Pydantic collects ValueErrors and reports them with the rest.
                 raise ValueError(str(problem)) from None

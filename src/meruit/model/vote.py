@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from meruit.model.decoding import convert_to
 from meruit.model.record import Record
 
 JUDGE = "judge"
@@ -111,6 +112,6 @@ def read_judge_evidence(details: Any) -> JudgeEvidence | None:
     if not isinstance(details, dict) or JUDGE not in details:
         return None
     try:
-        return msgspec.convert(details[JUDGE], JudgeEvidence, strict=False)
+        return convert_to(details[JUDGE], JudgeEvidence, strict=False)
     except msgspec.ValidationError:
         return None

@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 
 from meruit.errors import MeruitError, StoreError
 from meruit.model.access import Scope
+from meruit.model.decoding import decode_json
 from meruit.model.money import Bill
 from meruit.model.outcome import OutcomeSummary
 from meruit.outcomes.store import batches
@@ -249,7 +250,7 @@ def _raw(text: bytes | None) -> msgspec.Raw:
 
 def read_figures(result: bytes | None) -> ResultFigures | None:
     """Metrics and money of a stored result; None once it is erased."""
-    return None if result is None else msgspec.json.decode(result, type=ResultFigures)
+    return None if result is None else decode_json(result, ResultFigures)
 
 
 # Columns.

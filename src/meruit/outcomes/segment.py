@@ -27,6 +27,7 @@ from meruit.judge.segment_blob import ERASED, WHOLE, SegmentBlob, join_blob, unp
 from meruit.log.commitment import SALT_BYTES, commitment
 from meruit.log.merkle import Frontier, leaf_hash
 from meruit.log.segment import MAX_CASES, VersionEntry, version_bytes
+from meruit.model.decoding import decode_json, json_decoder
 from meruit.model.record import Record
 
 _DIGEST_BYTES = 32
@@ -129,7 +130,7 @@ class QuickLine(msgspec.Struct, array_like=True, gc=False):
     version: int
     evidence_index: int | None
     result: msgspec.Raw
-    """As in the line: OpenVersions.numbers_of reads it, once for all lines that say the same."""
+    """As in the line: it is read once for all lines that say the same."""
 
 
 class _ResultLine(msgspec.Struct, array_like=True, gc=False):
@@ -287,13 +288,13 @@ def pack(versions: Sequence[PackedVersion]) -> SegmentDraft:
     return gathered.draft()
 
 
-_LINE = msgspec.json.Decoder(_VersionLine)
-_NUMBERS = msgspec.json.Decoder(list[int | float])
-_QUICK_LINES = msgspec.json.Decoder(list[QuickLine])
+_LINE = json_decoder(_VersionLine)
+_NUMBERS = json_decoder(list[int | float])
+_QUICK_LINES = json_decoder(list[QuickLine])
 _BYTES_FORM = Struct(f"{SALT_BYTES}x{3 * _DIGEST_BYTES}s")
 _HEX_FORM = Struct(f"{2 * SALT_BYTES}x" + 3 * f"{2 * _DIGEST_BYTES}s")
 """The tail of a version, and the same in hex."""
-_RESULT_LINE = msgspec.json.Decoder(_ResultLine)
+_RESULT_LINE = json_decoder(_ResultLine)
 
 
 @dataclass(frozen=True)
@@ -350,13 +351,6 @@ class OpenVersions:
             raise StoreError("a segment cannot be read: a line holds several versions; restore it from a copy")
         return lines
 
-    def numbers_of(self, line: QuickLine) -> list[int | float]:
-        """The numbers that the template of a line lacks; raises StoreError where one is missing."""
-        numbers = self._read_known(line.result)[1]
-        if len(numbers) < self._template(line.template).lacking():
-            raise StoreError("a segment cannot be read: numbers are missing; restore it from a copy")
-        return numbers
-
     def digests(self) -> list[tuple[bytes, bytes, bytes, bytes]]:
         """The digests of input, output and metadata of each version, in hex, and as bytes one after the other."""
         in_hex, together = _HEX_FORM.iter_unpack(hexlify(self.blob.tails)), _BYTES_FORM.iter_unpack(self.blob.tails)
@@ -399,17 +393,17 @@ class OpenVersions:
         return self.templates[number]
 
     def _parts(self, contract: bytes, known: msgspec.Raw, place: int) -> ResultParts:
-        verified_at, numbers = self._read_known(known)
-        return ResultParts(contract, verified_at, self._tail(place)[SALT_BYTES:], numbers)
-
-    def _read_known(self, known: msgspec.Raw) -> tuple[bytes, list[int | float]]:
-        """What a line says of a result with a template: its time, as JSON, and its numbers."""
         written = bytes(known)
         if not written.startswith(b"["):
-            return written, []
+            return ResultParts(contract, written, self._tail(place)[SALT_BYTES:])
         try:
-            verified_at, *numbers = msgspec.json.decode(written, type=list[msgspec.Raw])
-            return bytes(verified_at), _NUMBERS.decode(b"[%b]" % b",".join(numbers))
+            verified_at, *numbers = decode_json(written, list[msgspec.Raw])
+            return ResultParts(
+                contract,
+                bytes(verified_at),
+                self._tail(place)[SALT_BYTES:],
+                _NUMBERS.decode(b"[%b]" % b",".join(numbers)),
+            )
         except (ValueError, msgspec.DecodeError) as problem:
             raise _unreadable(problem) from None
 

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 
 from meruit.checks.formats import json_path as dotted
 from meruit.errors import PlaygroundRefusal
+from meruit.model.decoding import convert_to, decode_json
 from meruit.model.environment import Item, SourceKind
 from meruit.model.record import Record
 from meruit.playground.fhir.resources import TYPES, store_resource
@@ -134,7 +135,7 @@ class CardFeedback(
 # Any: a seed's value, not validated yet.
 def read_services(written: Any) -> list[CdsService]:
     """Read the `cds` of a seed; raises msgspec.ValidationError."""
-    services = msgspec.convert(written or [], list[CdsService])
+    services = convert_to(written or [], list[CdsService])
     for service in services:
         for card in service.cards:
             for action in (action for one in card.suggestions for action in one.actions):
@@ -272,6 +273,6 @@ def _to_json(one: Item) -> dict[str, Any]:
 
 def _decode(body: bytes, kind: type[_T], wanted: str) -> _T:
     try:
-        return msgspec.json.decode(body, type=kind)
+        return decode_json(body, kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         raise PlaygroundRefusal(400, f"send {wanted} as JSON: {problem}") from None

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 from meruit.checks.fax import normalize_number
 from meruit.checks.formats.fax_pages import read_pages
 from meruit.errors import MissingExtra, PlaygroundRefusal, UnreadableContent
+from meruit.model.decoding import convert_to
 from meruit.model.environment import Item, SourceKind
 from meruit.model.record import Record
 from meruit.playground.http import Find, PlaygroundRequest, answer, playground_of, serve
@@ -57,7 +58,7 @@ class FaxReceipts(Record, frozen=True):
 # Any: a seed's value, not validated yet.
 def read_line(written: Any) -> FaxLine:
     """Read the `fax` of a seed; raises msgspec.ValidationError."""
-    return msgspec.convert(written or {}, FaxLine)
+    return convert_to(written or {}, FaxLine)
 
 
 def send_fax(state: PlaygroundState, number: str, content: bytes, subject: str = "") -> Item:

@@ -9,6 +9,7 @@ from starlette.types import ASGIApp
 
 from meruit.checks.message import MessageFolder
 from meruit.errors import PlaygroundRefusal
+from meruit.model.decoding import convert_to, decode_json
 from meruit.model.environment import Item, SourceKind
 from meruit.model.record import Record
 from meruit.playground.http import Find, PlaygroundRequest, answer, playground_of, serve
@@ -55,7 +56,7 @@ class NewMessage(Record, frozen=True, forbid_unknown_fields=True):
 # Any: a seed's value, not validated yet.
 def read_messages(written: Any) -> list[SeedMessage]:
     """Read the `messages` of a seed; raises msgspec.ValidationError."""
-    return msgspec.convert(written, list[SeedMessage])
+    return convert_to(written, list[SeedMessage])
 
 
 def receive(state: PlaygroundState, message: SeedMessage, *, event: str) -> Item:
@@ -146,7 +147,7 @@ def _read(request: PlaygroundRequest, key: FromPath[str]) -> Response[bytes]:
 async def _write(request: PlaygroundRequest) -> Response[bytes]:
     state = playground_of(request)
     try:
-        message = msgspec.json.decode(await request.body(), type=NewMessage)
+        message = decode_json(await request.body(), NewMessage)
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         raise PlaygroundRefusal(400, f'send {{"to": "ann.smith", "body": "…"}} as JSON: {problem}') from None
     return answer(_to_json(await asyncio.to_thread(write_message, state, message)), 201)

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 from meruit.checks.values.speech import follows, words
 from meruit.documents.tree import Path, format_path
 from meruit.errors import InvalidPhoneScript, PlaygroundRefusal
+from meruit.model.decoding import convert_to, decode_json
 from meruit.model.environment import Item, SourceKind
 from meruit.model.record import Record
 from meruit.playground.http import Find, PlaygroundRequest, answer, playground_of, serve
@@ -111,7 +112,7 @@ def read_script(written: Mapping[str, Any] | None) -> PhoneScript:
     for number, line in enumerate(lines if isinstance(lines, list) else []):
         _reject_unknown_keys(line, PhoneScriptLine, ("script", number))
     try:
-        script = msgspec.convert(written or {}, PhoneScript)
+        script = convert_to(written or {}, PhoneScript)
     except msgspec.ValidationError as problem:
         raise _explain_problem(str(problem)) from None
     speakers: list[tuple[Path, str | None]] = [((), script.speaker)]
@@ -197,7 +198,7 @@ def app(find: Find) -> ASGIApp:
 async def _say(request: PlaygroundRequest) -> Response[bytes]:
     state = playground_of(request)
     try:
-        saying = msgspec.json.decode(await request.body(), type=PhoneUtterance)
+        saying = decode_json(await request.body(), PhoneUtterance)
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         raise PlaygroundRefusal(400, _complaint(problem)) from None
     return answer(_turns(await asyncio.to_thread(say, state, saying.text)), 201)

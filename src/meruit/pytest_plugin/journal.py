@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from meruit.model.decoding import json_decoder
 from meruit.model.record import Record
 from meruit.pytest_plugin.fixture import VerifiedCase
 
@@ -29,7 +30,7 @@ class _SessionLine(Record, frozen=True, omit_defaults=True):
     verdict: VerifiedCase | None = None
 
 
-_READER = msgspec.json.Decoder(_SessionLine)
+_READER = json_decoder(_SessionLine)
 
 
 class SessionJournal:

@@ -24,6 +24,7 @@ from meruit.evaluations.reader import EvaluationFilter, Evaluations
 from meruit.evaluations.service import Evaluator
 from meruit.evaluations.targets import MAX_ERROR_CHARS
 from meruit.model.access import DEFAULT_TENANT
+from meruit.model.decoding import decode_json
 from meruit.outcomes.records import criteria_from
 from meruit.outcomes.service import Registrar
 from meruit.pytest_plugin import option_of
@@ -105,7 +106,7 @@ class SessionRecorder:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collect what a report carries; it comes here from every worker."""
         if not self._is_worker and hasattr(report, ATTRIBUTE):
-            found = [msgspec.json.decode(one, type=VerifiedCase) for one in getattr(report, ATTRIBUTE)]
+            found = [decode_json(one, VerifiedCase) for one in getattr(report, ATTRIBUTE)]
             self._journal.add(found)
             self._found += found
 

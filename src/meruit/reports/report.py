@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from meruit.errors import ReportError
+from meruit.model.decoding import convert_to
 from meruit.model.metering import UsageRecord
 from meruit.model.record import Record
 from meruit.model.usage import INTERVAL_MIN, Moment, Observation, UsageStatus
@@ -230,7 +231,7 @@ def build_report(
             *_notes(seen, grouped, money, shared),
         ),
     )
-    return msgspec.convert(_round_floats(msgspec.to_builtins(report)), type=Report)
+    return convert_to(_round_floats(msgspec.to_builtins(report)), Report)
 
 
 # Any: JSON values.

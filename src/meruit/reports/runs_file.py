@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import msgspec
 
 from meruit.errors import DocumentError, Problem
+from meruit.model.decoding import decode_json
 from meruit.model.metering import UsageRecord
 from meruit.model.record import Record
 from meruit.model.usage import BY_FILE, Observation, Tokens, UsagePolicy, UsageVerdict
@@ -29,7 +30,7 @@ def read_runs(data: bytes, name: str) -> RunsFile:
     the provider was not asked, even where the file says so.
     """
     try:
-        found = msgspec.json.decode(data.removeprefix(BOM_UTF8), type=tuple[UsageRecord, ...] | RunsFile)
+        found = decode_json(data.removeprefix(BOM_UTF8), tuple[UsageRecord, ...] | RunsFile)
     except msgspec.ValidationError as problem:
         why, _, where = str(problem).partition(" - at ")
         raise DocumentError(name, [Problem(where.strip("`").removeprefix("$").removeprefix("."), why)]) from None

@@ -13,6 +13,7 @@ import httpx
 import msgspec
 
 from meruit.errors import AuthorError, SourceError
+from meruit.model.decoding import decode_json
 from meruit.model.environment import Item, Snapshot, SourceKind
 from meruit.sources.credentials import SecretToken
 from meruit.sources.file_items import CHUNK_BYTES, MAX_DEPTH, Intake, add_unique, file_name, moment
@@ -296,7 +297,7 @@ def _page(reply: HttpReply) -> _GcsPage:
             "check the bucket's name and who may read it"
         )
     try:
-        return msgspec.json.decode(reply.text(), type=_GcsPage, strict=False)
+        return decode_json(reply.text(), _GcsPage, strict=False)
     except (ValueError, RecursionError) as problem:
         raise invalid_json_error(reply, problem) from None
 

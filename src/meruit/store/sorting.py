@@ -15,6 +15,8 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, Row, Select, UnaryExpression, tuple_
 from sqlalchemy.sql.operators import custom_op
 
+from meruit.model.decoding import decode_json
+
 MAX_SORTED_PAGE = 2_000
 """Most rows of one page: a file reads long ones, because some orders sort all rows for each page."""
 FETCH_ROWS = 500
@@ -183,7 +185,7 @@ def _read_cursor(text: str, key: SortKey) -> _Cursor | None:
     """The place that a cursor names; None where it is empty or does not fit the order."""
     try:
         content = urlsafe_b64decode(text.encode("ascii") + b"==")
-        value, tie = msgspec.json.decode(content, type=tuple[int | float | str | None, int | str])
+        value, tie = decode_json(content, tuple[int | float | str | None, int | str])
     except (ValueError, msgspec.DecodeError):
         return None
     if not (_is_storable(value) and _is_storable(tie)):

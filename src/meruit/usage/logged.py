@@ -7,6 +7,7 @@ import msgspec
 
 from meruit.log.commitment import matches, usage_evidence_bytes
 from meruit.log.entries import UsageEntry
+from meruit.model.decoding import decode_json
 from meruit.model.metering import MeteredRun
 from meruit.model.usage import Acknowledgement, Observation, UsageStatus, UsageVerdict
 from meruit.usage.observation import own_tokens
@@ -52,10 +53,10 @@ def has_progress_of(run: RecordedUsage, progress: bytes, acknowledged: bytes | N
 
     Under another policy or schedule, progress is not used: all observations are read again.
     """
-    kept = msgspec.json.decode(progress, type=UsageProgress)
-    metered = msgspec.json.decode(run.body, type=MeteredRun).for_judging
-    looks = [msgspec.json.decode(body, type=Observation) for body in run.observations]
-    accepted = msgspec.json.decode(acknowledged or b"[]", type=tuple[Acknowledgement, ...])
+    kept = decode_json(progress, UsageProgress)
+    metered = decode_json(run.body, MeteredRun).for_judging
+    looks = [decode_json(body, Observation) for body in run.observations]
+    accepted = decode_json(acknowledged or b"[]", tuple[Acknowledgement, ...])
     made = judge_all(metered, looks, accepted, kept.policy, Schedule(give_up_h=kept.give_up_h)).progress
     return made == kept
 
@@ -63,9 +64,9 @@ def has_progress_of(run: RecordedUsage, progress: bytes, acknowledged: bytes | N
 def _is_verdict_of(run: RecordedUsage, attempts: int) -> bool:
     """Whether the recorded verdict claims a count that an observation gives."""
     try:
-        verdict = msgspec.json.decode(run.verdict, type=UsageVerdict)
-        metered = msgspec.json.decode(run.body, type=MeteredRun).for_judging
-        looks = [msgspec.json.decode(body, type=Observation) for body in run.observations]
+        verdict = decode_json(run.verdict, UsageVerdict)
+        metered = decode_json(run.body, MeteredRun).for_judging
+        looks = [decode_json(body, Observation) for body in run.observations]
     except (msgspec.DecodeError, msgspec.ValidationError):
         return False
     # The latest entry commits to the first observations; later ones may only repeat their count.

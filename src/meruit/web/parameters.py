@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, TypeVar, Union, get_args, get_origi
 import msgspec
 
 from meruit.errors import HttpRefusal, Problem
+from meruit.model.decoding import convert_to
 from meruit.web.requests import Request
 from meruit.web.validation import safe_message
 
@@ -192,7 +193,7 @@ def compile_arguments(arguments: list[Argument], *, takes_request: bool) -> Argu
                     problems.append(Problem(one.wire_name, IS_REQUIRED))
                 continue
             try:
-                values[one.name] = msgspec.convert(sent, one.kind, strict=False)
+                values[one.name] = convert_to(sent, one.kind, strict=False)
             except msgspec.ValidationError as refused:
                 problems.append(one.explain(refused))
         if problems:

@@ -7,6 +7,7 @@ import msgspec
 from starlette.requests import Request as StarletteRequest
 
 from meruit.errors import BodyError, HttpRefusal
+from meruit.model.decoding import decode_json
 from meruit.web.validation import field_problem
 
 MAX_BODY_BYTES = 10_000_000
@@ -70,7 +71,7 @@ class Request(StarletteRequest):
     async def read_json(self, kind: Any) -> Any:
         """Parse a body that is not empty; raises BodyError."""
         try:
-            return msgspec.json.decode(await self.body(), type=kind)
+            return decode_json(await self.body(), kind)
         except msgspec.ValidationError as refused:
             problem = field_problem(str(refused))
             raise BodyError(f"{problem.where or 'the body'}: {problem.message}", [problem]) from None

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from sqlalchemy import select, update
 
 from meruit import SuccessCriteria, VerificationEngine
-from meruit.errors import VerificationRefusal
+from meruit.errors import RecordTampered, StoreError, VerificationRefusal
 from meruit.metrics.support.extractor import MetricExtractor
 from meruit.model.access import Scope
 from meruit.model.evidence import Cause, Checked, Measured, Missing, Provenance, Skipped
@@ -26,13 +26,23 @@ from meruit.model.outcome import Labels
 from meruit.model.verdict import GovernanceStatus, Verdict, VerificationResult
 from meruit.outcomes.rescore import run as rescoring
 from meruit.outcomes.rescore.reuse import EvidenceSources
-from meruit.outcomes.rescore.run import LocalRunner, RescoreRow, RescoreSummary, RescoreTask, Skip, judge_rows, rescore
+from meruit.outcomes.rescore.run import (
+    LocalRunner,
+    RescoreRow,
+    RescoreSummary,
+    RescoreTask,
+    Skip,
+    judge_rows,
+    rescore,
+    write_together,
+)
 from meruit.outcomes.service import Registrar, Submission
 from meruit.outcomes.store import batches
 from meruit.outcomes.store import read as outcomes
 from meruit.outcomes.store.erase import erase
 from meruit.outcomes.store.read import OutcomeFilter, OutcomeWork
-from meruit.outcomes.store.rescored import RescoredVerdict
+from meruit.outcomes.store.rescored import AddSeveral, RescoredVerdict
+from meruit.outcomes.store.write import RecordedVersion
 from meruit.registry import Check, checks
 from meruit.store import tables
 from meruit.store.location import Location
@@ -572,6 +582,7 @@ def test_only_some_sets_of_old_criteria_are_remembered(store: Store, monkeypatch
 
 def test_after_an_interruption_it_goes_on_where_it_stopped(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "BATCH", 2)
+    monkeypatch.setattr(rescoring, "TOGETHER", 1)
     ids = [put(store, {"text": f"words {number}"}) for number in range(5)]
 
     def stop(done: int, _total: int) -> None:
@@ -583,6 +594,84 @@ def test_after_an_interruption_it_goes_on_where_it_stopped(store: Store, monkeyp
     assert [len(versions(store, name)) for name in ids] == [2, 2, 1, 1, 1]
     assert again(store).skipped == {Skip.ALREADY: 2}
     assert [len(versions(store, name)) for name in ids] == [2] * 5
+
+
+def test_a_few_segments_share_a_transaction(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "BATCH", 2)
+    for number in range(11):
+        put(store, {"text": f"words {number}"})
+    notices: list[int] = []
+    store.recorder.listen(lambda notice: notices.append(len(notice.emitted)))
+    steps: list[int] = []
+    assert again(store, progress=lambda done, _total: steps.append(done)).rescored == 11
+    assert (notices, steps) == ([4, 2], [2, 4, 6, 8, 10, 11])
+    # What is judged one by one is written at once: its work may be large.
+    monkeypatch.setattr(RescoreTask, "measure", lambda *_: None)
+    notices.clear()
+    assert again(store, OTHER).measured == 11
+    assert notices == [1] * 6
+
+
+def test_what_was_judged_before_an_error_is_written(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "BATCH", 2)
+    ids = [put(store, {"text": f"words {number}"}) for number in range(6)]
+    again(store)
+    with store.database.writer.begin() as connection:
+        leaf = select(tables.verdict_runs.c.leaf).order_by(tables.verdict_runs.c.leaf.desc()).limit(1).scalar_subquery()
+        address = select(tables.verdict_segments.c.address).where(tables.verdict_segments.c.leaf == leaf)
+        connection.execute(
+            update(tables.blobs).where(tables.blobs.c.address == address.scalar_subquery()).values(content=b"damaged")
+        )
+    with pytest.raises(StoreError):
+        again(store, OLD)
+    with store.database.reading() as connection:
+        latest = connection.execute(select(tables.outcomes.c.version).order_by(tables.outcomes.c.seq)).scalars().all()
+    assert latest == [3, 3, 3, 3, 2, 2]
+    assert [len(versions(store, one)) for one in ids[:4]] == [3] * 4
+
+
+def test_a_refused_segment_does_not_hold_up_those_before_it(store: Store) -> None:
+    # Any: parts that are only told apart.
+    written: list[Any] = []
+    parts: list[Any] = [1, 2, 3, 4]
+
+    def refuse(several: AddSeveral) -> list[list[RecordedVersion]]:
+        if parts[2] in several.parts:
+            raise RecordTampered("the third")
+        written.extend(several.parts)
+        return [[RecordedVersion(str(one), 2, 0)] for one in several.parts]
+
+    assert [found[0].outcome_id for found in write_together(refuse, parts[:2])] == ["1", "2"]
+    for several in (parts, parts[2:]):
+        written.clear()
+        with pytest.raises(RecordTampered):
+            write_together(refuse, several)
+        assert written == [one for one in several if one < 3]
+
+
+def test_results_in_rows_of_many_kinds_are_judged_as_they_are(store: Store) -> None:
+    # More kinds of results than are compared with at once, and more than are learnt in one page.
+    engines = [
+        VerificationEngine({"s": Stranger(found=Measured(2.0 + kind % 3, {"kind": kind}))}) for kind in range(50)
+    ]
+    new = criteria_of({**WORDS, "threshold": 3})
+    ids = [put(store, {"text": ""}, criteria_of(WORDS), engine=engines[number % 50]) for number in range(150)]
+    assert again(store, new, engine=engines[0]).from_evidence == 150
+    for number, one in enumerate(ids):
+        fresh = engines[number % 50].verify_sync(one, {}, {"text": ""}, new, {"duration_ms": 100})
+        assert result(store, one).to_json() == msgspec.structs.replace(fresh, verified_at=NOW).to_json()
+
+
+def test_digests_that_would_be_written_otherwise_are_no_match(store: Store) -> None:
+    first, second = put(store, {"text": "two words"}), put(store, {"text": "two more words"})
+    digest = result(store, second).output_digest or ""
+    table = tables.verdicts.c
+    with store.database.writer.begin() as connection:
+        row = connection.execute(select(table.result).where(table.outcome_id == second)).scalar_one()
+        changed = bytes(row).replace(digest.encode(), digest.upper().encode())
+        connection.execute(update(tables.verdicts).where(table.outcome_id == second).values(result=changed))
+    assert again(store).from_evidence == 2
+    assert (result(store, second).output_digest, len(versions(store, first))) == (digest.upper(), 2)
 
 
 def test_what_is_recorded_meanwhile_is_not_waited_for(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -645,12 +734,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from meruit import SuccessCriteria, VerificationEngine
 from meruit.outcomes.rescore.run import LocalRunner, rescore
+from meruit.outcomes.rescore import run
 from meruit.outcomes.store import batches
 from meruit.store.location import Location
 from meruit.store.store import Store
-batches.BATCH = 2
+batches.BATCH, run.TOGETHER = 1, 2
 def progress(done, total):
-    if done >= 4:
+    if done >= 3:
         os.kill(os.getpid(), signal.SIGKILL)
 criteria = SuccessCriteria.model_validate_json(sys.argv[2])
 rescore(Store.open(Location(Path(sys.argv[1]))), VerificationEngine(), "default", criteria, narrowed=None,

@@ -15,6 +15,7 @@ from meruit.api.bodies.gc import pause_gc
 from meruit.documents import json_slices
 from meruit.errors import BodyError, HttpRefusal
 from meruit.model.canonical import IN_SLICES
+from meruit.model.decoding import convert_to
 from meruit.web.requests import Request
 from meruit.web.validation import field_problem
 
@@ -164,7 +165,7 @@ def _has_tiny_number(body: bytes) -> bool:
 def convert_body(value: Any, kind: Any) -> Any:
     """Convert a parsed value strictly to the type that a handler declares; raises BodyError."""
     try:
-        return msgspec.convert(value, kind, strict=True)
+        return convert_to(value, kind, strict=True)
     except msgspec.ValidationError as refused:
         problem = field_problem(str(refused))
         raise BodyError(f"{problem.where or 'the body'}: {problem.message}", [problem]) from None

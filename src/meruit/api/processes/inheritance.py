@@ -11,6 +11,7 @@ import msgspec
 from meruit.api.processes.limits import SharedLimits
 from meruit.api.processes.siblings import Siblings
 from meruit.errors import ServerFailed
+from meruit.model.decoding import decode_json
 
 PREPARED, READY, GO = b"p", b"r", b"g"
 """What a worker reports: it can serve, it serves; and what the parent answers to the first."""
@@ -56,7 +57,7 @@ class WorkerProcess:
     def take_over(cls, text: str) -> "WorkerProcess":
         """Open what the parent passed on; raises ServerFailed for a text that it did not write."""
         try:
-            found = msgspec.json.decode(text, type=Inheritance)
+            found = decode_json(text, Inheritance)
             for one in found.descriptors:
                 # Programs that this worker starts inherit none of it.
                 os.set_inheritable(one, False)  # noqa: FBT003 - the function takes no keyword

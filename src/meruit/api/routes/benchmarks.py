@@ -30,6 +30,7 @@ from meruit.benchmarks.records import BenchmarkView, DeletedBenchmark
 from meruit.documents.authoring import parse_benchmark
 from meruit.errors import ApiProblem, DocumentError, NotFound, Problem, UnsupportedCriteria
 from meruit.model.canonical import canonical
+from meruit.model.decoding import convert_to
 from meruit.model.record import Record
 from meruit.model.task import MAX_ATTACHMENTS, MAX_TASKS, MAX_VERSION, Benchmark, Task, TaskSource
 from meruit.playground.environment import CONFIGURED, seed_of
@@ -185,9 +186,7 @@ async def change_benchmark(
     benchmark: SlugPath, data: JSONBody[BenchmarkPatch], request: ApiRequest, key: Key = None
 ) -> Response[BenchmarkView]:
     """Publish the next version of a benchmark with some changes: texts, and tasks or attachments by their names."""
-    changes = msgspec.convert(
-        {name: getattr(data, name) for name in BenchmarkChanges.__struct_fields__}, BenchmarkChanges
-    )
+    changes = convert_to({name: getattr(data, name) for name in BenchmarkChanges.__struct_fields__}, BenchmarkChanges)
 
     def change(before: Benchmark | None) -> dict[str, Any]:
         if before is None:

@@ -15,6 +15,7 @@ from meruit.api.wire.common import Body, Label, json_response
 from meruit.errors import ApiProblem, BodyError, Problem
 from meruit.governance.dossier import dossier_from_context
 from meruit.governance.evaluate import find_excesses, govern
+from meruit.model.decoding import convert_to
 from meruit.model.governance import Dossier, GovernanceResult, Policy
 from meruit.web.parameters import JSONBody
 from meruit.web.responses import Response
@@ -78,7 +79,7 @@ def _dossier(data: OutcomeQuestion) -> Dossier:
     if gathered is None:
         return _check_bounds(dossier_from_context(data.contract_id, data.claimed_metrics, context), CONTEXT)
     try:
-        dossier = msgspec.convert(gathered, Dossier)
+        dossier = convert_to(gathered, Dossier)
     except msgspec.ValidationError as refused:
         problem = field_problem(str(refused))
         raise _body_error([problem._replace(where=f"{DOSSIER}.{problem.where}".rstrip("."))]) from None

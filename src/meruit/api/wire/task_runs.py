@@ -11,6 +11,7 @@ from meruit.benchmarks.evidence import completion as completion_of
 from meruit.benchmarks.records import CreateRuns
 from meruit.benchmarks.service import MAX_REPEATS, TaskRunStart
 from meruit.errors import ApiProblem
+from meruit.model.decoding import decode_json
 from meruit.model.record import Record
 from meruit.model.task import MAX_TASKS
 from meruit.model.task_run import BenchmarkRun, CriterionRun, RunStatus, TaskRun
@@ -236,6 +237,6 @@ def parse_answer(body: bytes) -> Any:
     if not body.strip():
         return None
     try:
-        return msgspec.json.decode(body, type=CompletionRequest).answer
+        return decode_json(body, CompletionRequest).answer
     except msgspec.DecodeError as problem:
         raise ApiProblem(400, "bad_body", f'expected {{"answer": …}}: {problem}') from None

@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-import msgspec
-
 from meruit.audit.bundle import (
     VERSIONS,
     Annotations,
@@ -52,6 +50,7 @@ from meruit.log.segment import (
     root_of,
     version_bytes,
 )
+from meruit.model.decoding import convert_to
 
 
 def read_outcome_history(bundle: Bundle, signed: VerifiedSignatures) -> OutcomeHistory:
@@ -227,7 +226,7 @@ def _read_case(proof: CaseFile) -> CaseEntry:
 
 def _annotations(signed: VerifiedSignatures) -> Annotations:
     try:
-        about = msgspec.convert(signed.statement["subject"][0]["annotations"], Annotations)
+        about = convert_to(signed.statement["subject"][0]["annotations"], Annotations)
     except (LookupError, TypeError, ValueError) as problem:
         raise sequence_flaw(f"the statement does not say what the bundle must hold: {problem}") from None
     sizes = about.first_log_size, about.log_size

@@ -18,6 +18,7 @@ from meruit.log.segment import (
     root_of,
     version_bytes,
 )
+from meruit.model.decoding import decode_json
 from meruit.model.record import Record
 
 RECEIPT_FORMAT = "meruit-receipt/1"
@@ -65,7 +66,7 @@ def _read(data: bytes) -> Receipt | CaseReceipt:
     if len(data) > MAX_RECEIPT_BYTES:
         raise BundleFlaw(AuditStep.BUNDLE, f"a receipt has {MAX_RECEIPT_BYTES:,} bytes at most")
     try:
-        kind = msgspec.json.decode(data, type=_Format).format
+        kind = decode_json(data, _Format).format
         if kind == RECEIPT_FORMAT:
             return Receipt.from_json(data)
         if kind == CASE_RECEIPT_FORMAT:

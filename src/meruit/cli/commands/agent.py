@@ -18,6 +18,7 @@ from meruit.cli.terminal import (
     store_options,
     tenant_option,
 )
+from meruit.model.decoding import decode_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -179,7 +180,7 @@ def _payload(text: str) -> "dict[str, object]":
     import msgspec
 
     try:
-        return msgspec.json.decode(text, type=dict[str, object])
+        return decode_json(text, dict[str, object])
     except msgspec.DecodeError as problem:
         raise click.UsageError(f"--payload must be a JSON object: {problem}") from None
 

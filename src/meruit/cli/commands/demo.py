@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from meruit.cli.terminal import ExitCode, json_option, note, print_json, say
+from meruit.model.decoding import decode_json
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -135,9 +136,8 @@ def _text(story: "Traversable", name: str) -> str:
 
 
 def _payload(story: "Traversable", name: str) -> dict[str, object]:
-    import msgspec
 
-    return msgspec.json.decode(_text(story, name), type=dict[str, object])
+    return decode_json(_text(story, name), dict[str, object])
 
 
 def _write(stories: "Traversable", folder: Path) -> None:

@@ -18,6 +18,7 @@ from meruit.cli.terminal import ExitCode, escape_control_characters, paint, prin
 from meruit.config import Settings
 from meruit.errors import MeruitError, StoreError
 from meruit.model.access import Scope
+from meruit.model.decoding import decode_json
 from meruit.model.environment import EnvironmentState, environment_in, restore_state
 from meruit.model.record import Record
 from meruit.model.task import Benchmark, Task, slug_of_practice
@@ -172,7 +173,7 @@ def _load_gold_run(store: Store, tenant: str, run: TaskRun) -> GoldRun:
             f"the evidence of the gold run {run.id} was erased; record another run, or leave out its task"
         )
     # Any: work is JSON.
-    given, done = (msgspec.json.decode(part, type=dict[str, Any]) for part in (found.input, found.output))
+    given, done = (decode_json(part, dict[str, Any]) for part in (found.input, found.output))
     before = environment_in(given)
     return GoldRun(before, restore_state(before, environment_in(done)))
 

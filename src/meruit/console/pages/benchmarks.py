@@ -22,6 +22,7 @@ from meruit.console.shape import word
 from meruit.console.table import Column, Table, read_once
 from meruit.errors import NotFound
 from meruit.model.access import Role, Scope
+from meruit.model.decoding import convert_to, decode_json
 from meruit.model.environment import environment_in, restore_state
 from meruit.model.task_run import ACTS_KEY, ActLog, AgentAct, BenchmarkRun, CriterionStatus, RunStatus, TaskRun
 from meruit.outcomes import records as outcomes
@@ -210,8 +211,8 @@ def _read_recorded(request: PageRequest, run: TaskRun) -> tuple[list[SystemChang
         return None, ShownActs(why_not="erased")
     before = environment_in(msgspec.json.decode(work.input))
     after = restore_state(before, environment_in(msgspec.json.decode(work.output)))
-    log = msgspec.json.decode(work.metadata, type=dict[str, Any]).get(ACTS_KEY)
-    return compare_environments(before, after), None if log is None else _kept_acts(msgspec.convert(log, ActLog))
+    log = decode_json(work.metadata, dict[str, Any]).get(ACTS_KEY)
+    return compare_environments(before, after), None if log is None else _kept_acts(convert_to(log, ActLog))
 
 
 def _kept_acts(log: ActLog) -> ShownActs:

@@ -29,6 +29,7 @@ from meruit.evaluations.reader import CaseDetail, CaseFilter, Evaluations
 from meruit.evaluations.service import Evaluator
 from meruit.evaluations.summary import EvaluationFigures
 from meruit.judges.prefer import DEFAULT_QUESTION, PairQuestion
+from meruit.model.decoding import decode_json
 from meruit.model.verdict import Status
 from meruit.pages.drawing import Box, Drawing, Stroke
 from meruit.pages.scale import Axis
@@ -406,7 +407,7 @@ def _read_posted(request: PageRequest, several: Sequence[EvaluationRecord]) -> t
     """The question that was posted, and whether this session posted it; None where none was."""
     asked, _, seal = request.query_params.get(ASKED, "").partition(".")
     try:
-        parts = msgspec.json.decode(urlsafe_b64decode(asked.encode("ascii") + b"=="), type=tuple[str, str, str])
+        parts = decode_json(urlsafe_b64decode(asked.encode("ascii") + b"=="), tuple[str, str, str])
     except (ValueError, msgspec.DecodeError):
         return None
     address = Query("/compare/preferences", tuple(("e", one.id) for one in several))

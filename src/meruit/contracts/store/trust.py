@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, and_, exists, fun
 from meruit.contracts.trust import TrustScore, WorkEnd, WorkFacts, classify_work, compute_trust
 from meruit.log.entries import NO_CRITERIA
 from meruit.model.contract import ContractState, Escrow
+from meruit.model.decoding import decode_json
 from meruit.model.governance import Disposition
 from meruit.model.time import to_micros
 from meruit.model.verdict import GovernanceStatus, Verdict
@@ -131,7 +132,7 @@ def _facts(row: Row[Any], verdict: str, criteria_digest: str, *, success: int) -
 
 
 def _has_objection(result: bytes) -> bool:
-    return msgspec.json.decode(result, type=_GovernanceOnly).governance in OBJECTIONS
+    return decode_json(result, _GovernanceOnly).governance in OBJECTIONS
 
 
 def _inside(

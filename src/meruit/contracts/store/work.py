@@ -13,6 +13,7 @@ from meruit.log.commitment import commitment_to, matches_digest
 from meruit.model.access import Scope
 from meruit.model.canonical import from_canonical
 from meruit.model.contract import AgentWork, WorkSubmission, parse_stored_work, work_body
+from meruit.model.decoding import decode_json
 from meruit.model.events import EventType
 from meruit.model.money import as_micros
 from meruit.model.numbers import in_units
@@ -247,7 +248,7 @@ def titles_of(connection: Connection, tenant: str, work_ids: Iterable[str]) -> d
         tables.works.c.tenant == tenant, tables.works.c.id.in_(sorted(work_ids))
     )
     # Only the title is decoded: a list may name very many works.
-    return {row.id: msgspec.json.decode(row.body, type=_Titled).title for row in connection.execute(query)}
+    return {row.id: decode_json(row.body, _Titled).title for row in connection.execute(query)}
 
 
 def input_of(connection: Connection, tenant: str, work: WorkRow, shelf: BlobStore) -> dict[str, Any]:
@@ -258,7 +259,7 @@ def input_of(connection: Connection, tenant: str, work: WorkRow, shelf: BlobStor
         content = shelf.content(connection, tenant, work.input_address)
     except EvidenceDamaged as problem:
         raise RecordTampered(f"the input of work {work.id} is damaged: {problem}") from None
-    return msgspec.json.decode(content, type=dict[str, Any])
+    return decode_json(content, dict[str, Any])
 
 
 def to_work_view(work: WorkRow, given: Mapping[str, Any] | None = None) -> WorkView:

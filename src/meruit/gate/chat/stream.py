@@ -11,6 +11,7 @@ import msgspec
 
 from meruit.errors import UnreadableChatReply
 from meruit.model.chat import ModelAnswer, ToolCall, Usage
+from meruit.model.decoding import convert_to, decode_json
 
 DONE = b"[DONE]"
 CUT_OFF = "length"
@@ -88,7 +89,7 @@ class ChatAnswerBuilder:
     def add(self, came: Any) -> None:
         """Add one piece, or the only one; raises UnreadableChatReply."""
         try:
-            reply = msgspec.convert(came, _Reply)
+            reply = convert_to(came, _Reply)
         except msgspec.ValidationError as problem:
             raise UnreadableChatReply(str(problem)) from None
         self._id = self._id or reply.id or ""
@@ -270,7 +271,7 @@ def to_sendable_message(message: dict[str, Any]) -> dict[str, Any]:
 def _to_sendable_function(function: dict[str, Any]) -> dict[str, Any]:
     name, arguments = function["name"], function["arguments"]
     try:
-        msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
+        decode_json(arguments, dict[str, msgspec.Raw])
     except (msgspec.DecodeError, RecursionError):
         arguments = json.dumps({"unreadable": arguments}) if arguments else "{}"
     return {"name": _NAMELESS.sub("_", name)[:MAX_NAME_CHARS] or "_", "arguments": arguments}

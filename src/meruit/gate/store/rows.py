@@ -11,6 +11,7 @@ from meruit.errors import NotFound
 from meruit.gate.run import AgentRun, RunRequest, RunState, SubmissionOutcome
 from meruit.gate.state import PriorRejection, VerificationState
 from meruit.model.chat import Usage
+from meruit.model.decoding import decode_json
 from meruit.model.time import from_micros, to_micros
 from meruit.store import tables
 from meruit.store.recorder import PREFETCH
@@ -266,7 +267,7 @@ def result_of_pass(writing: WriteTransaction, tenant: str, run_id: str) -> bytes
     if known is not None:
         return known
     rows = writing.fetch(_PASSED, tenant, run_id)
-    return None if not rows else bytes(msgspec.json.decode(rows[0][0], type=_PassResult).result)
+    return None if not rows else bytes(decode_json(rows[0][0], _PassResult).result)
 
 
 class _PassResult(msgspec.Struct):

@@ -4,18 +4,30 @@ A result as it is kept is a template with gaps (`judge/result_template.py`). Res
 once for all outcomes that share it, and copies the gaps.
 """
 
+from binascii import hexlify, unhexlify
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
 from meruit.errors import RecordTampered
-from meruit.judge.result_template import ResultTemplate, split_result, take_numbers
+from meruit.judge.result_template import (
+    FilledGaps,
+    ResultTemplate,
+    TemplateReader,
+    split_result,
+    take_numbers,
+    write_numbers,
+)
+from meruit.model.decoding import json_decoder
 from meruit.model.record import Record
 from meruit.model.verdict import VerificationResult
 from meruit.outcomes.rescore.reuse import EvidenceSources
 from meruit.outcomes.segment import ResultParts, pack_digests
 
+MAX_READERS = 8
+"""Templates that a result is compared with before it is taken apart."""
 MAX_ALIKE = 4_096
 """Templates that are remembered; with more, all are forgotten and begin again."""
 
@@ -26,6 +38,8 @@ class AlikeResult:
 
     result: VerificationResult
     """One of them; its id, time, digests and numbers are its own."""
+    lacking: int
+    """How many numbers each has."""
     places: Mapping[int, int]
     """Which of a result's numbers is the value of a criterion, by the criterion's position."""
     sources: tuple[int, ...] | None
@@ -46,6 +60,16 @@ class StoredResult(Record, frozen=True):
         return self.parts.fill(self.template)
 
 
+class FoundResult(NamedTuple):
+    """A stored result that fills a known template."""
+
+    alike: AlikeResult
+    numbers: bytes
+    """As JSON, with commas between them."""
+    digests: tuple[bytes, bytes, bytes, bytes]
+    """Of input, output and metadata, in hex; then all as bytes, one after the other."""
+
+
 class AlikeResults:
     """The templates of one set of old criteria."""
 
@@ -55,6 +79,8 @@ class AlikeResults:
         """Whether evidence may answer them."""
         self._sources = sources
         self._known: dict[ResultTemplate, AlikeResult | None] = {}
+        self._readers: list[tuple[TemplateReader, AlikeResult]] = []
+        """Of the templates that were met last, the latest first."""
 
     def read(self, written: bytes) -> "StoredResult | VerificationResult":
         """A stored result; decoded where it has no template. Raises RecordTampered."""
@@ -66,6 +92,17 @@ class AlikeResults:
         template, numbers = take_numbers(template)
         return self.fit(template, ResultParts(gaps.contract_id, gaps.verified_at, digests, numbers))
 
+    def find(self, written: bytes, contract_id: str) -> FoundResult | None:
+        """A stored result by the templates that were met last; None where it fills none of them."""
+        contract = msgspec.json.encode(contract_id)[1:-1]
+        for place, (reader, alike) in enumerate(self._readers):
+            found = reader.read(written, contract)
+            if found is not None:
+                if place:
+                    self._readers.insert(0, self._readers.pop(place))
+                return _check_digests(alike, found)
+        return None
+
     def fit(self, template: ResultTemplate, parts: ResultParts) -> "StoredResult | VerificationResult":
         """The same for a result whose template is known."""
         if template in self._known:
@@ -74,13 +111,15 @@ class AlikeResults:
             if len(self._known) >= MAX_ALIKE:
                 self._known.clear()
             alike = self._known[template] = self._read_alike(template, parts)
+            if alike is not None:
+                self._readers = [(TemplateReader(template), alike), *self._readers[: MAX_READERS - 1]]
         return _decode(parts.fill(template)) if alike is None else StoredResult(template, parts, alike)
 
     def _read_alike(self, template: ResultTemplate, parts: ResultParts) -> AlikeResult | None:
         """What the results of a template say; None where their numbers are not the values of criteria."""
         result = _decode(parts.fill(template))
         places = _find_places(template, parts)
-        return None if places is None else AlikeResult(result, places, self._find_sources(result))
+        return None if places is None else AlikeResult(result, len(parts.numbers), places, self._find_sources(result))
 
     def sources_of(self, stored: "StoredResult | VerificationResult") -> tuple[int, ...] | None:
         """For each new criterion the old one whose evidence answers it; None when the work must be measured."""
@@ -88,6 +127,32 @@ class AlikeResults:
 
     def _find_sources(self, result: VerificationResult) -> tuple[int, ...] | None:
         return None if self._sources is None else self._sources.of(result)
+
+
+def _check_digests(alike: AlikeResult, found: FilledGaps) -> FoundResult | None:
+    numbers, digests = found
+    try:
+        together = unhexlify(digests)
+    except ValueError:
+        return None
+    # In capitals, they would be written otherwise again.
+    if hexlify(together) != digests:
+        return None
+    return FoundResult(alike, numbers, (digests[:64], digests[64:128], digests[128:], together))
+
+
+def read_numbers(said: bytes) -> list[int | float] | None:
+    """Numbers as a result says them, with commas between them; None where they would be written otherwise again."""
+    if not said:
+        return []
+    try:
+        numbers = _NUMBERS.decode(b"[%b]" % said)
+    except msgspec.DecodeError:
+        return None
+    return numbers if b",".join(write_numbers(numbers)) == said else None
+
+
+_NUMBERS = json_decoder(list[int | float])
 
 
 def _decode(written: bytes) -> VerificationResult:

@@ -15,8 +15,8 @@ import msgspec
 
 from meruit.judge.bulk import NumberedEvidence, NumberlessConclusion
 from meruit.log.commitment import PURPOSE, SALT_BYTES
-from meruit.outcomes.rescore.alike import AlikeResult, AlikeResults, StoredResult
-from meruit.outcomes.segment import OpenVersions, QuickLine
+from meruit.outcomes.rescore.alike import AlikeResult, AlikeResults, StoredResult, read_numbers
+from meruit.outcomes.segment import OpenVersions
 from meruit.outcomes.store.batches import KeptResult, LatestVersion, OutcomePlace
 from meruit.outcomes.store.read import OutcomeWork
 from meruit.outcomes.store.rescored import RescoredVerdict, RescoredVersions
@@ -24,6 +24,8 @@ from meruit.outcomes.store.segments import SegmentReader
 
 MIN_SHARE = 16
 """Of a segment, one version in so many must be judged: reading all of its lines is for nothing where few are."""
+MAX_LEARNT = 32
+"""Results of rows in one page whose templates are learnt."""
 _AWARDED = "con_"
 """How the contracts begin whose versions are entries of their own."""
 _encode = msgspec.json.Encoder().encode
@@ -151,43 +153,122 @@ class _Template:
         self.evidence = evidence
         """None where the work must be measured."""
         self.forms: dict[bytes, _Form] = {}
-        """By the numbers of an outcome, as its line has them: 1 and 1.0 are written apart, and equal in Python."""
+        """By the numbers of an outcome, as they are written: 1 and 1.0 are written apart, and equal in Python."""
+
+    def make_form(self, said: bytes, packer: _Packer) -> _Form | None:
+        """What follows from numbers that are written so; None where the outcome is judged for itself."""
+        evidence, numbers = self.evidence, read_numbers(said)
+        if evidence is None or numbers is None or len(numbers) != self.alike.lacking:
+            return None
+        conclusion = evidence.of(numbers)
+        if conclusion is None:
+            return None
+        made = self.forms[said] = packer.form(conclusion, evidence.pick(numbers))
+        return made
+
+
+_Found = tuple[_Template, bytes, _Digests]
+"""What fills a template in the result of an outcome: its numbers, as they are written, and its digests."""
+
+
+def _template_of(alike: AlikeResult, task: BulkJudging) -> _Template | None:
+    """None where each of the outcomes is judged for itself."""
+    if alike.sources is not None:
+        return _Template(alike, task.evidence_of(alike))
+    return _Template(alike, None) if task.may_measure else None
+
+
+class _Rows:
+    """Results that rows hold whole, while their outcomes are judged."""
+
+    def __init__(self, known_alike: Mapping[str, AlikeResults], task: BulkJudging) -> None:
+        self._known_alike, self._task = known_alike, task
+        self._templates: dict[AlikeResult, _Template | None] = {}
+        self._to_learn = MAX_LEARNT
+
+    def find(self, outcome: OutcomePlace, kept: KeptResult) -> _Found | None:
+        """The result of an outcome; None where it is judged for itself."""
+        known, contract_id, written = self._known_alike[outcome[6]], outcome[7], kept[2]
+        found = None if written is None else known.find(written, contract_id)
+        if found is None:
+            if written is None or not self._to_learn:
+                return None
+            # Of a kind that was not met lately. What has no template is taken apart in vain, so that has an end.
+            self._to_learn -= 1
+            known.read(written)
+            found = known.find(written, contract_id)
+            if found is None:
+                return None
+        alike, said, digests = found
+        if alike not in self._templates:
+            self._templates[alike] = _template_of(alike, self._task)
+        template = self._templates[alike]
+        return None if template is None else (template, said, digests)
 
 
 class _OpenSegment:
     """A segment while its outcomes are judged."""
+
+    __slots__ = ("digests", "lines", "templates", "versions")
 
     def __init__(self, versions: OpenVersions) -> None:
         self.lines, self.digests = versions.quick_lines(), versions.digests()
         self.versions = versions
         self.templates: dict[int, _Template | None] = {}
 
-    def template(self, place: int, line: QuickLine, alike: AlikeResults, task: BulkJudging) -> _Template | None:
+    def template(self, place: int, number: int, alike: AlikeResults, task: BulkJudging) -> _Template | None:
         """What is needed for the outcomes of one template; None where each is judged for itself."""
-        number = line.template
         if number not in self.templates:
             found = self.versions.split(place)
             stored = alike.fit(self.versions.templates[number], found[1]) if isinstance(found, tuple) else None
-            made = None
-            if isinstance(stored, StoredResult):
-                if stored.alike.sources is not None:
-                    made = _Template(stored.alike, task.evidence_of(stored.alike))
-                elif task.may_measure:
-                    made = _Template(stored.alike, None)
-            self.templates[number] = made
+            self.templates[number] = _template_of(stored.alike, task) if isinstance(stored, StoredResult) else None
         return self.templates[number]
 
-    def form(self, line: QuickLine, said: bytes, template: _Template, packer: _Packer) -> _Form | None:
-        """What follows from the numbers that a line says; None where the outcome is judged for itself."""
-        evidence = template.evidence
-        if evidence is None:
+
+class _Segments:
+    """Results that segments hold, while their outcomes are judged."""
+
+    def __init__(
+        self,
+        page: Sequence[LatestVersion],
+        segments: SegmentReader,
+        known_alike: Mapping[str, AlikeResults],
+        task: BulkJudging,
+    ) -> None:
+        self._segments, self._known_alike, self._task = segments, known_alike, task
+        self._wanted = Counter([leaf for _, (leaf, place, _) in page if place is not None])
+        self._opened: dict[tuple[int, str], _OpenSegment | None] = {}
+        self._last: tuple[int, str] | None = None
+        self._segment: _OpenSegment | None = None
+
+    def find(self, outcome: OutcomePlace, kept: KeptResult) -> _Found | None:
+        """The result of an outcome; None where it is judged for itself."""
+        outcome_id, _, version, _, _, _, digest, contract_id, _ = outcome
+        leaf, place, _ = kept
+        key = leaf, digest
+        if key != self._last:
+            self._last, self._segment = key, self._open(key)
+        segment = self._segment
+        if segment is None or place is None or not 0 <= place < len(segment.lines):
             return None
-        numbers = self.versions.numbers_of(line)
-        conclusion = evidence.of(numbers)
-        if conclusion is None:
+        line = segment.lines[place]
+        number = line.template
+        if number < 0 or line.outcome != outcome_id or line.contract != contract_id or line.version != version:
             return None
-        made = template.forms[said] = packer.form(conclusion, evidence.pick(numbers))
-        return made
+        template = segment.templates.get(number) or segment.template(
+            place, number, self._known_alike[digest], self._task
+        )
+        # What follows the time.
+        said = bytes(line.result).partition(b",")[2][:-1]
+        return None if template is None else (template, said, segment.digests[place])
+
+    def _open(self, key: tuple[int, str]) -> _OpenSegment | None:
+        """A segment of which many versions are judged; None for others."""
+        if key not in self._opened:
+            stored = self._segments.segment(key[0])
+            many = self._wanted[key[0]] * MIN_SHARE >= len(stored)
+            self._opened[key] = _OpenSegment(stored) if many else None
+        return self._opened[key]
 
 
 def judge_page(
@@ -200,48 +281,25 @@ def judge_page(
     """Judge outcomes of one page, as far as evidence answers."""
     judged, rest = JudgedPage(), list[LatestVersion]()
     packer = _Packer(judged, len(page), task.written_now, entropy)
-    add = packer.add
-    opened: dict[tuple[int, str], _OpenSegment | None] = {}
-    wanted = Counter([kept[0] for _, kept in page if kept[1] is not None])
-    last, segment = None, None
-    for both in page:
-        outcome, kept = both
-        outcome_id, _, version, _, _, _, digest, contract_id, _ = outcome
-        leaf, place, _ = kept
-        if place is None or contract_id.startswith(_AWARDED):
-            rest.append(both)
+    in_segment, in_row = _Segments(page, segments, known_alike, task).find, _Rows(known_alike, task).find
+    for one in page:
+        outcome, kept = one
+        if outcome[7].startswith(_AWARDED):
+            rest.append(one)
             continue
-        key = leaf, digest
-        if key != last:
-            if key not in opened:
-                stored = segments.segment(leaf)
-                opened[key] = _OpenSegment(stored) if wanted[leaf] * MIN_SHARE >= len(stored) else None
-            last, segment = key, opened[key]
-        line = segment.lines[place] if segment is not None and 0 <= place < len(segment.lines) else None
-        if (
-            segment is None
-            or line is None
-            or line.template < 0
-            or line.outcome != outcome_id
-            or line.contract != contract_id
-            or line.version != version
-        ):
-            rest.append(both)
+        found = in_row(outcome, kept) if kept[1] is None else in_segment(outcome, kept)
+        if found is None:
+            rest.append(one)
             continue
-        template = segment.templates.get(line.template) or segment.template(place, line, known_alike[digest], task)
-        if template is None:
-            rest.append(both)
-            continue
+        template, said, digests = found
         if template.evidence is None:
-            judged.asking.append(PlainOutcome(outcome, kept, template.alike, segment.digests[place]))
+            judged.asking.append(PlainOutcome(outcome, kept, template.alike, digests))
             continue
-        # What follows the time.
-        said = bytes(line.result).partition(b",")[2]
-        form = template.forms.get(said) or segment.form(line, said, template, packer)
+        form = template.forms.get(said) or template.make_form(said, packer)
         if form is None:
-            rest.append(both)
+            rest.append(one)
         else:
-            add(outcome, template.alike, form, segment.digests[place])
+            packer.add(outcome, template.alike, form, digests)
     judged.rest = rest
     return judged
 

@@ -28,6 +28,7 @@ from meruit.documents.sanitize import describe
 from meruit.errors import MeruitError, StoreError, VersionOvertaken
 from meruit.model.canonical import canonical
 from meruit.model.criterion import SuccessCriteria
+from meruit.model.decoding import msgpack_decoder
 from meruit.model.time import to_micros
 from meruit.outcomes.rescore.run import (
     LocalRunner,
@@ -298,7 +299,7 @@ class SentVersions(msgspec.Struct, frozen=True, array_like=True):
         return AddRescored(shared.tenant, shared.criteria, digest, versions, shared.reason, at, self.draft)
 
 
-_READER = msgspec.msgpack.Decoder(list[SentVersions])
+_READER = msgpack_decoder(list[SentVersions])
 
 
 # In a worker.

@@ -5,7 +5,7 @@ from functools import partial
 from hashlib import sha256
 from itertools import count as count_up
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 from sqlalchemy import ColumnElement, Connection, bindparam, func, select
@@ -120,7 +120,7 @@ class PlaceQuery:
         """The oldest outcomes behind a place, as plain rows: only their order is that of an OutcomePlace."""
         if self._written is None:
             compiled = self._query.compile(dialect=connection.dialect)
-            self._written = str(compiled), cast("SQLCompiler", compiled)
+            self._written = str(compiled), compiled
         text, compiled = self._written
         values = compiled.construct_params({"after": after, "end": end})
         in_order = compiled.positiontup

@@ -12,6 +12,7 @@ from meruit.errors import NotFound
 from meruit.model.access import AgentScore, Scope, show_score
 from meruit.model.canonical import from_canonical
 from meruit.model.criterion import SuccessCriteria
+from meruit.model.decoding import decode_json
 from meruit.model.money import Bill
 from meruit.model.numbers import in_units
 from meruit.model.outcome import AgentOutcome, OutcomeRecord, OutcomeSummary, VerdictVersion
@@ -222,7 +223,7 @@ def full_record_json(
 ) -> bytes:
     """The whole record as JSON. The work is taken as it is stored: other threads wait while a large one is decoded."""
     record, work = _record_without_work(connection, scope, outcome_id, shelf, number)
-    members = msgspec.json.decode(record.model_dump_json(), type=dict[str, msgspec.Raw])
+    members = decode_json(record.model_dump_json(), dict[str, msgspec.Raw])
     members |= {name: msgspec.Raw(b"null" if part is None else part) for name, part in _parts_of(work).items()}
     return msgspec.json.encode(members)
 
@@ -286,7 +287,7 @@ def contract_titles(connection: Connection, tenant: str, contract_ids: Iterable[
         .join(works, (works.c.tenant == contracts.c.tenant) & (works.c.id == contracts.c.work_id))
         .where(contracts.c.tenant == tenant, contracts.c.id.in_(sorted(set(contract_ids))))
     )
-    return {row.id: msgspec.json.decode(row.body, type=_WorkTitle).title for row in connection.execute(query)}
+    return {row.id: decode_json(row.body, _WorkTitle).title for row in connection.execute(query)}
 
 
 def billing_impact(bill: Bill | None, bonus_micros: int | None, penalty_micros: int | None) -> dict[str, str | None]:

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import msgspec
 from sqlalchemy import Connection, Row, Select, and_, func, select
 
 from meruit.errors import NotFound
+from meruit.model.decoding import decode_json
 from meruit.model.time import from_micros
 from meruit.review.label import DrawKind, Label, ReviewDraw, ReviewRecord, ReviewTerms
 from meruit.store import tables
@@ -23,7 +23,7 @@ def review_of(row: Any) -> ReviewRecord:
         evaluation_id=row.evaluation_id,
         evaluation=row.evaluation,
         criterion=row.criterion,
-        terms=msgspec.json.decode(row.terms, type=ReviewTerms),
+        terms=decode_json(row.terms, ReviewTerms),
         cases=row.cases,
         labels=row.labels,
         population=row.population,

@@ -3,9 +3,8 @@
 from decimal import Decimal
 from functools import partial
 
-import msgspec
-
 from meruit.model.chat import MOST_TOKENS
+from meruit.model.decoding import json_decoder
 from meruit.model.metering import AttributionKind, CostRow, Page, UsageAccount, UsageRow, Window
 from meruit.model.record import Record
 from meruit.model.usage import Count, Moment, Tokens
@@ -104,8 +103,8 @@ class _AnthropicCostPage(Record, frozen=True):
     next_page: str | None = None
 
 
-_USAGE = msgspec.json.Decoder(_AnthropicUsagePage)
-_COSTS = msgspec.json.Decoder(_AnthropicCostPage)
+_USAGE = json_decoder(_AnthropicUsagePage)
+_COSTS = json_decoder(_AnthropicCostPage)
 
 
 @usage_sources.add(

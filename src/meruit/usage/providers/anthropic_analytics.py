@@ -6,9 +6,8 @@ from decimal import Decimal
 from functools import partial
 from typing import Generic, TypeVar
 
-import msgspec
-
 from meruit.errors import FetchError, InvalidAccount, PagesChanged
+from meruit.model.decoding import json_decoder
 from meruit.model.metering import AttributionKind, CostRow, Page, UsageAccount, UsageRow, Window
 from meruit.model.record import Record
 from meruit.model.usage import Count, Moment
@@ -71,8 +70,8 @@ class _AnalyticsPage(Record, Generic[R], frozen=True):
     next_page: str | None = None
 
 
-_USAGE = msgspec.json.Decoder(_AnalyticsPage[_AnalyticsRow])
-_COSTS = msgspec.json.Decoder(_AnalyticsPage[_AnalyticsCost])
+_USAGE = json_decoder(_AnalyticsPage[_AnalyticsRow])
+_COSTS = json_decoder(_AnalyticsPage[_AnalyticsCost])
 
 
 @usage_sources.add(

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from meruit.errors import FetchError, FetchFailed
+from meruit.model.decoding import convert_to, decode_json
 from meruit.model.metering import AttributionKind, CostRow, Page, UsageAccount, UsageRow, Window
 from meruit.model.record import Record
 from meruit.model.usage import Count, Moment, Tokens
@@ -122,7 +123,7 @@ def _parse_file(text: UsageText) -> _FileContents:
 
 def _decode(place: str, content: bytes, kind: Any) -> Any:
     try:
-        return msgspec.json.decode(content, type=kind)
+        return decode_json(content, kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         kind_of_failure = FetchError.PARTIAL_PAGE if "truncated" in str(problem) else FetchError.MALFORMED
         raise FetchFailed(kind_of_failure, f"{place}: {problem}; {_ADVICE}") from None
@@ -146,7 +147,7 @@ def _parse_cells(place: str, cells: dict[Any, Any]) -> _FileRow:
     values = {name.strip(): cell.strip() for name, cell in cells.items() if cell.strip()}
     try:
         # All cells of a table are texts; counts are converted.
-        return msgspec.convert({name: _number(name, cell) for name, cell in values.items()}, type=_FileRow)
+        return convert_to({name: _number(name, cell) for name, cell in values.items()}, _FileRow)
     except msgspec.ValidationError as problem:
         raise FetchFailed(FetchError.MALFORMED, f"{place}: {problem}; {_ADVICE}") from None
 

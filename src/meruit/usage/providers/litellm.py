@@ -7,9 +7,8 @@ from decimal import Decimal
 # Any: the metadata that a proxy stores with a call.
 from typing import Any
 
-import msgspec
-
 from meruit.errors import AuthorError, FetchError, FetchFailed, InvalidAccount, PagesChanged, ResponseTooLarge
+from meruit.model.decoding import json_decoder
 from meruit.model.metering import AttributionKind, Page, UsageAccount, UsageRow, Window
 from meruit.model.record import Record
 from meruit.model.usage import Count, Tokens
@@ -52,7 +51,7 @@ class _Logs(Record, frozen=True):
     total_is_capped: bool = False
 
 
-_LOGS = msgspec.json.Decoder(_Logs)
+_LOGS = json_decoder(_Logs)
 
 
 @usage_sources.add(

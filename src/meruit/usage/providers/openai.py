@@ -9,6 +9,7 @@ from typing import Annotated
 import msgspec
 
 from meruit.errors import FetchError, InvalidAccount
+from meruit.model.decoding import json_decoder
 from meruit.model.metering import AttributionKind, CostRow, Page, UsageAccount, UsageRow, Window
 from meruit.model.record import Record
 from meruit.model.usage import Count, Tokens
@@ -87,8 +88,8 @@ class _OpenAICostPage(Record, frozen=True):
     next_page: str | None = None
 
 
-_USAGE = msgspec.json.Decoder(_OpenAIUsagePage)
-_COSTS = msgspec.json.Decoder(_OpenAICostPage)
+_USAGE = json_decoder(_OpenAIUsagePage)
+_COSTS = json_decoder(_OpenAICostPage)
 
 
 def _input_and_output(result: _Result) -> Tokens | None:

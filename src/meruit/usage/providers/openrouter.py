@@ -4,10 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from decimal import Decimal
 
-import msgspec
-
 from meruit.errors import FetchError, FetchFailed
 from meruit.model.chat import MOST_TOKENS
+from meruit.model.decoding import json_decoder
 from meruit.model.metering import AttributionKind, Page, UsageAccount, UsageRow, Window
 from meruit.model.record import Record
 from meruit.model.usage import Count, Moment, Tokens
@@ -35,7 +34,7 @@ class _GenerationReply(Record, frozen=True):
     data: _Generation
 
 
-_GENERATION_REPLY = msgspec.json.Decoder(_GenerationReply)
+_GENERATION_REPLY = json_decoder(_GenerationReply)
 
 
 @usage_sources.add("openrouter", base_url="https://openrouter.ai/api/v1", key_variable="OPENROUTER_API_KEY")

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from meruit.errors import AuthorError, FetchError, FetchFailed
+from meruit.model.decoding import json_decoder
 from meruit.model.metering import AttributionKind, Page, UsageAccount, UsageRow, Window
 from meruit.model.record import Record
 from meruit.registry import UsageProvider, usage_sources
@@ -55,7 +56,7 @@ class _Document(Record, frozen=True, rename="camel"):
     resource_spans: list[_Resources]
 
 
-_DOCUMENT = msgspec.json.Decoder(_Document)
+_DOCUMENT = json_decoder(_Document)
 
 
 @usage_sources.add(

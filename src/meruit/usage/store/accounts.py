@@ -10,6 +10,7 @@ import msgspec
 from sqlalchemy import Connection, bindparam, func, select, update
 
 from meruit.errors import NotFound, StoreError
+from meruit.model.decoding import msgpack_decoder
 from meruit.model.metering import Window
 from meruit.model.time import from_micros, to_micros
 from meruit.store import tables
@@ -129,6 +130,9 @@ class StoredFetch(msgspec.Struct, frozen=True):
     pages: list[bytes]
 
 
+_PAGES = msgpack_decoder(list[bytes])
+
+
 def pages_digest(pages: Sequence[bytes]) -> str:
     """Digest pages in their order; the same bytes divided into other pages have another digest."""
     return sha256(b"".join(sha256(page).digest() for page in pages)).hexdigest()
@@ -142,7 +146,7 @@ def find_fetch(connection: Connection, tenant: str, account: str, digest: str) -
     if row is None:
         raise NotFound(f"account {account!r} has no stored response {digest}")
     try:
-        pages = msgspec.msgpack.decode(zlib.decompress(row.content), type=list[bytes])
+        pages = _PAGES.decode(zlib.decompress(row.content))
     except (zlib.error, msgspec.MsgspecError):
         pages = None
     if pages is None or pages_digest(pages) != digest:

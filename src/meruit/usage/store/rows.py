@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from meruit.errors import NotFound
+from meruit.model.decoding import json_decoder
 from meruit.model.metering import MeteredRun, PriceQuote, RunCosts, UsageRecord
 from meruit.model.time import from_micros, to_micros
 from meruit.model.usage import Acknowledgement, Observation, Tokens, UsageCode, UsageRun, UsageVerdict, sum_tokens
@@ -392,13 +393,13 @@ def _counts(tokens: Tokens | None) -> tuple[int | None, int | None, int | None]:
 
 _NO_LEDGER = RunCosts()
 _ENCODER = msgspec.json.Encoder(order="deterministic")
-_RUN = msgspec.json.Decoder(MeteredRun)
-_VERDICT = msgspec.json.Decoder(UsageVerdict)
-_OBSERVATION = msgspec.json.Decoder(Observation)
-_PROGRESS = msgspec.json.Decoder(UsageProgress)
-_ACKNOWLEDGED = msgspec.json.Decoder(tuple[Acknowledgement, ...])
-_QUOTES = msgspec.json.Decoder(tuple[PriceQuote, ...])
-_LEDGER = msgspec.json.Decoder(RunCosts)
+_RUN = json_decoder(MeteredRun)
+_VERDICT = json_decoder(UsageVerdict)
+_OBSERVATION = json_decoder(Observation)
+_PROGRESS = json_decoder(UsageProgress)
+_ACKNOWLEDGED = json_decoder(tuple[Acknowledgement, ...])
+_QUOTES = json_decoder(tuple[PriceQuote, ...])
+_LEDGER = json_decoder(RunCosts)
 # As text: building a query costs more than answering it. Names of our own tables; values are bound.
 _COLUMNS = [column.name for column in tables.usage_runs.columns]
 _Row = namedtuple("_Row", _COLUMNS)  # type: ignore[misc]  # its fields are the table's
