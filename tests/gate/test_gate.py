@@ -1,6 +1,8 @@
 """The gate of a loop that somebody else owns: what is counted, what is answered twice, what is for good."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, ClassVar
 
@@ -586,3 +588,35 @@ def test_a_verifier_that_a_function_made_goes_by_what_that_was_given(gate: Calla
 
     assert gate(verify=made(1)).verifier.version == gate(verify=made(1)).verifier.version
     assert gate(verify=made(1)).verifier.version != gate(verify=made(2)).verifier.version
+
+
+# What stays in memory.
+
+
+class Noted(VerificationRejected):
+    """A rejection that can be watched."""
+
+    seen: ClassVar[list[weakref.ref["Noted"]]] = []
+
+    def __init__(self) -> None:
+        super().__init__("no")
+        Noted.seen.append(weakref.ref(self))
+
+
+class Refused(BaseModel):
+    async def verify(self) -> None:
+        raise Noted
+
+
+def test_nothing_of_a_submission_is_left_to_the_garbage_collector(gate: Callable[..., Gate]) -> None:
+    Noted.seen.clear()
+    gc.collect()
+    gc.disable()
+    try:
+        made = gate(Refused)
+        watched = weakref.ref(made)
+        assert isinstance(asyncio.run(made.submit({})), Rejected)
+        del made
+        assert [one() for one in (*Noted.seen, watched)] == [None, None]
+    finally:
+        gc.enable()
