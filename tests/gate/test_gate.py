@@ -528,6 +528,34 @@ def test_one_submission_judged_in_two_processes_is_answered_once(shared: Store, 
     assert mine.state == theirs.state
 
 
+def test_what_another_process_submits_meanwhile_is_read(shared: Store, second: Store, tenant: str) -> None:
+    entered, released = asyncio.Event(), asyncio.Event()
+
+    async def reject(output: Out) -> int:
+        raise VerificationRejected("no")
+
+    async def reject_late(output: Out) -> int:
+        entered.set()
+        await released.wait()
+        raise VerificationRejected("no")
+
+    async def both() -> Any:
+        mine = Gate(Out, verify=reject, store=shared, tenant=tenant, run_id="r", max_attempts=9)
+        theirs = Gate(Out, verify=reject_late, store=second, tenant=tenant, run_id="r", max_attempts=9)
+        await mine.submit({"n": 1})
+        late = asyncio.create_task(theirs.submit({"n": 2}))
+        await entered.wait()
+        # What the other one knows of the run is not all of it any more.
+        await mine.submit({"n": 2})
+        await mine.submit({"n": 3})
+        released.set()
+        return await late
+
+    answer = asyncio.run(both())
+    assert (answer.counted, answer.attempts_used) == (True, 4)
+    assert "The same candidate was rejected at attempt 2." in answer.feedback
+
+
 def test_a_run_that_was_cancelled_takes_no_more_submissions(shared: Store, tenant: str) -> None:
     here = kept_gate(shared, tenant)
     submitted(here, 1)
