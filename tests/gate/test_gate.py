@@ -1,6 +1,8 @@
 """The gate of a loop that somebody else owns: what is counted, what is answered twice, what is for good."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, ClassVar
 
@@ -526,6 +528,34 @@ def test_one_submission_judged_in_two_processes_is_answered_once(shared: Store, 
     assert mine.state == theirs.state
 
 
+def test_what_another_process_submits_meanwhile_is_read(shared: Store, second: Store, tenant: str) -> None:
+    entered, released = asyncio.Event(), asyncio.Event()
+
+    async def reject(output: Out) -> int:
+        raise VerificationRejected("no")
+
+    async def reject_late(output: Out) -> int:
+        entered.set()
+        await released.wait()
+        raise VerificationRejected("no")
+
+    async def both() -> Any:
+        mine = Gate(Out, verify=reject, store=shared, tenant=tenant, run_id="r", max_attempts=9)
+        theirs = Gate(Out, verify=reject_late, store=second, tenant=tenant, run_id="r", max_attempts=9)
+        await mine.submit({"n": 1})
+        late = asyncio.create_task(theirs.submit({"n": 2}))
+        await entered.wait()
+        # What the other one knows of the run is not all of it any more.
+        await mine.submit({"n": 2})
+        await mine.submit({"n": 3})
+        released.set()
+        return await late
+
+    answer = asyncio.run(both())
+    assert (answer.counted, answer.attempts_used) == (True, 4)
+    assert "The same candidate was rejected at attempt 2." in answer.feedback
+
+
 def test_a_run_that_was_cancelled_takes_no_more_submissions(shared: Store, tenant: str) -> None:
     here = kept_gate(shared, tenant)
     submitted(here, 1)
@@ -586,3 +616,36 @@ def test_a_verifier_that_a_function_made_goes_by_what_that_was_given(gate: Calla
 
     assert gate(verify=made(1)).verifier.version == gate(verify=made(1)).verifier.version
     assert gate(verify=made(1)).verifier.version != gate(verify=made(2)).verifier.version
+
+
+# What stays in memory.
+
+
+class Noted(VerificationRejected):
+    """A rejection that can be watched."""
+
+    seen: ClassVar[list[weakref.ref["Noted"]]] = []
+
+    def __init__(self) -> None:
+        super().__init__("no")
+        Noted.seen.append(weakref.ref(self))
+
+
+class Refused(BaseModel):
+    async def verify(self) -> None:
+        raise Noted
+
+
+def test_nothing_of_a_submission_is_left_to_the_garbage_collector(gate: Callable[..., Gate]) -> None:
+    Noted.seen.clear()
+    gc.collect()
+    gc.disable()
+    try:
+        made = gate(Refused)
+        watched = weakref.ref(made)
+        assert isinstance(asyncio.run(made.submit({})), Rejected)
+        del made
+        assert [one() for one in Noted.seen] == [None]
+        assert watched() is None
+    finally:
+        gc.enable()

@@ -187,6 +187,8 @@ def test_a_subclass_of_a_number_is_refused() -> None:
     [
         (b'{"a":1,"a":1}', "appears twice"),
         (b'{"b":{"a":1,"a":2}}', "appears twice"),
+        (b'{"a" :1,"b":2,"a"\t: 3}', "appears twice"),
+        (b'{"a:":1,"a:":1}', "appears twice"),
         (b'{"a":1}{}', "Extra data"),
         (b"\xff", "not JSON"),
         (b'{"a":NaN}', "metric 'a': "),
@@ -198,6 +200,10 @@ def test_a_subclass_of_a_number_is_refused() -> None:
 )
 def test_bytes_that_are_not_an_answer_are_refused(answer: bytes, why: str) -> None:
     assert why in unreadable(answer)
+
+
+def test_a_name_may_have_a_colon() -> None:
+    assert read_answer(b'{"a:b":1,"a\\":":2.5}') == {"a:b": 1, 'a":': 2.5}
 
 
 def test_an_answer_of_exactly_the_largest_size_is_read() -> None:

@@ -130,6 +130,10 @@ def test_printed_text_goes_nowhere(small: Sandbox, metric: Write, capfd: pytest.
     for line in ("print('loud')", "print('loud', end='')", "[print] and [p('loud') for p in [print]]"):
         code = f"print('loud')\n{metric(line, 'return {}')}"
         assert small.execute_sync(code, {}, LONG_MS) == {"metrics": {}}
+    # Code without the word, which is not looked for in it.
+    for size in (1, 1_000_000):
+        hidden = metric(f"exec('pr' + 'int(\"x\" * {size})')", "return {}")
+        assert small.execute_sync(hidden, {}, LONG_MS) == {"metrics": {}}
     assert capfd.readouterr() == ("", "")
 
 

@@ -15,7 +15,18 @@ from hypothesis import strategies as st
 from meruit.errors import Failure, SandboxError
 from meruit.sandbox import interpreter, wire
 from meruit.sandbox.interpreter import Interpreter, Library
-from meruit.sandbox.wire import Values, Wire, configure, feed, is_timeout, read_number, read_text, unwrap, write_number
+from meruit.sandbox.wire import (
+    Values,
+    Wire,
+    configure,
+    feed,
+    is_timeout,
+    read_number,
+    read_text,
+    renewal,
+    unwrap,
+    write_number,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are Linux's")
 
@@ -27,9 +38,9 @@ import os, struct, sys
 DONE, ANSWER = b"\\x52\\x00", b"\\x32\\x0b\\x12\\x09\\x08\\x01\\x12\\x05\\x42\\x03{{}} "
 heard = open({heard!r}, "ab", buffering=0)
 while head := os.read(0, 4):
-    message = b""
-    while len(message) < struct.unpack("<I", head)[0]:
-        message += os.read(0, 1 << 16)
+    message, (size,) = b"", struct.unpack("<I", head)
+    while len(message) < size:
+        message += os.read(0, size - len(message))
     heard.write(head + message)
     reply = ANSWER if message[0] == 3 << 3 | 2 else DONE
     os.write(1, struct.pack("<I", len(reply)) + reply)
@@ -202,12 +213,29 @@ def test_a_worker_ends_only_its_own_call(program: str, end: bytes | type[Excepti
         assert made.is_ready(wire.frame(b"session"), time.monotonic() + PATIENCE_S)
         patience_s = 0.2 if end is TimeoutError else PATIENCE_S
         if isinstance(end, bytes):
-            assert made.ask(wire.frame(b"code"), time.monotonic() + patience_s) == end
+            assert made.ask(wire.frame(b"code"), b"", time.monotonic() + patience_s) == end
         else:
             with pytest.raises(end):
-                made.ask(wire.frame(b"code"), time.monotonic() + patience_s)
+                made.ask(wire.frame(b"code"), b"", time.monotonic() + patience_s)
     finally:
         made.close()
+
+
+def test_the_next_session_is_asked_for_with_the_call(launch: Launch, tmp_path: Path) -> None:
+    heard = tmp_path / "heard"
+    made = Wire(launch(WORKER.format(heard=str(heard))))
+    begin, renew = (make(1, 2, 3, 4) for make in (configure, renewal))
+    call = feed(b"code", b"{}", wire.Scripts(parsed=b"parsed", unparsed=b"unparsed"))
+    try:
+        assert made.is_ready(begin, time.monotonic() + PATIENCE_S)
+        for _ in range(2):
+            assert made.ask(call, renew, time.monotonic() + PATIENCE_S) == ANSWER
+            # With another limit, say.
+            made.renew(renew, time.monotonic() + PATIENCE_S)
+        made.ask(call, renew, time.monotonic() + PATIENCE_S)
+    finally:
+        made.close()
+    assert heard.read_bytes().startswith(begin + (call + 2 * renew) * 2 + call)
 
 
 def test_a_worker_that_is_out_of_step_is_not_believed(launch: Launch) -> None:
@@ -215,9 +243,9 @@ def test_a_worker_that_is_out_of_step_is_not_believed(launch: Launch) -> None:
     try:
         assert made.is_ready(wire.frame(b"session"), time.monotonic() + PATIENCE_S)
         # Two replies are owed for the session; an answer in their place may be another call's.
-        made.begin(wire.frame(b"session"), time.monotonic() + PATIENCE_S)
+        made.renew(wire.frame(b"session"), time.monotonic() + PATIENCE_S)
         with pytest.raises(EOFError):
-            made.ask(wire.frame(b"code"), time.monotonic() + PATIENCE_S)
+            made.ask(wire.frame(b"code"), b"", time.monotonic() + PATIENCE_S)
     finally:
         made.close()
 
@@ -226,7 +254,7 @@ def test_a_worker_that_reads_nothing_holds_up_no_call(launch: Launch) -> None:
     made = Wire(launch("import time; time.sleep(100)"))
     try:
         with pytest.raises(TimeoutError):
-            made.ask(b"x" * 10**6, time.monotonic() + 0.2)
+            made.ask(b"x" * 10**6, b"", time.monotonic() + 0.2)
     finally:
         made.close()
 

@@ -50,8 +50,13 @@ def _to_builtins(value: Any) -> Any:
 # Any: JSON, and the value that it was written from.
 def _sort_sets(plain: Any, value: Any) -> Any:
     """Sort every set: the order in which a set is serialized differs between processes."""
+    if isinstance(plain, str | int):
+        # Most values; whether the others are mappings takes longer to find out.
+        return plain
     if isinstance(value, RootModel):
         value = value.root
+    elif isinstance(value, BaseModel) and isinstance(plain, dict):
+        return {key: _sort_sets(one, getattr(value, key, None)) for key, one in plain.items()}
     match plain, value:
         case dict(), Mapping() if len({*map(str, value)}) < len(value):
             raise ValueError("two of its keys are one in JSON")

@@ -92,8 +92,10 @@ class Gate:
         async def pause(seconds: float, _error: str | None) -> None:
             await sleep(seconds)
 
-        journal: Journal = MemoryJournal()
-        if store is not None:
+        journal: Journal
+        if store is None:
+            journal = MemoryJournal()
+        else:
             request, owner = RunRequest(query), f"host:{self.run_id}"
             opens = QueueRun(
                 tenant=tenant, by=agent, id=self.run_id, agent=agent, request=request, limits=limits, owner=owner
@@ -107,7 +109,6 @@ class Gate:
             ExecutionContext(run_id=self.run_id, deps=deps),
             timeout_s=validate_seconds(timeout_s, "timeout_s"),
             pause=pause,
-            wait=self._wait_for_answer,
         )
 
     @property
@@ -192,7 +193,7 @@ class Gate:
             if _content_of(submission) != waiting.candidate_hash:
                 raise SubmissionConflict(submission.id)
             submission = msgspec.structs.replace(submission, answer=await self._poll_answer(waiting))
-        decision = await self._submitter.submit(submission)
+        decision = await self._submitter.submit(submission, self._wait_for_answer)
         if not decision.result.replayed:
             return self._answer(decision)
         # Another process has answered it, or ended the run, since this one looked.

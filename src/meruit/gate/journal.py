@@ -268,6 +268,7 @@ class StoreJournal:
             usage=submission.usage,
             outcome=None if judgement is None else outcome_of(self._store, self._tenant, judgement),
             open=self._opens,
+            known=state,
         )
         written = await self._store.recorder.record(write)
         if key is not None:

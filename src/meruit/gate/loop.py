@@ -115,17 +115,6 @@ class _RunDriver:
         async def pause(seconds: float, error: str | None) -> None:
             raise SuspendRun(seconds, error=error)
 
-        async def wait(deferred: DeferredSubmission) -> bytes | None:
-            deferral = deferred.deferral
-            if deferral.pause_s is not None:
-                if deferred.is_new:
-                    raise SuspendRun(deferral.pause_s)
-                return deferred.submission.answer
-            given = self.journal.find_step(f"{WAIT}{deferred.key}")
-            if given is None:
-                raise SuspendRun(deferral.timeout_s, deferred.key, note=deferral.note or None)
-            return given
-
         return Submitter(
             self.journal,
             output,
@@ -133,9 +122,19 @@ class _RunDriver:
             self.execution,
             timeout_s=self.agent.verify_timeout_s,
             pause=pause,
-            wait=wait,
             watch=self.watch,
         )
+
+    async def _wait_for_answer(self, deferred: DeferredSubmission) -> bytes | None:
+        deferral = deferred.deferral
+        if deferral.pause_s is not None:
+            if deferred.is_new:
+                raise SuspendRun(deferral.pause_s)
+            return deferred.submission.answer
+        given = self.journal.find_step(f"{WAIT}{deferred.key}")
+        if given is None:
+            raise SuspendRun(deferral.timeout_s, deferred.key, note=deferral.note or None)
+        return given
 
     async def drive(self) -> DriveResult:
         for turn in count(1):
@@ -278,7 +277,8 @@ class _RunDriver:
                 payload=payload,
                 turn=turn,
                 key=str(turn),
-            )
+            ),
+            self._wait_for_answer,
         )
         if decision.is_new:
             self._report(turn, decision)

@@ -96,7 +96,7 @@ class SubmissionDecision(msgspec.Struct, frozen=True):
 class Submitter:
     """Submits the candidates of one run, one after the other."""
 
-    def __init__(  # noqa: PLR0913 - one for each way in which hosts differ
+    def __init__(
         self,
         journal: Journal,
         output: OutputType,
@@ -105,20 +105,19 @@ class Submitter:
         *,
         timeout_s: float | None,
         pause: PauseFunction,
-        wait: WaitFunction,
         watch: Callable[[str], None] = lambda _text: None,
     ) -> None:
         self.journal, self.output, self.state = journal, output, state
         self._execution, self._timeout_s, self._watch = execution, timeout_s, watch
-        self._pause, self._wait = pause, wait
+        self._pause = pause
 
-    async def submit(self, submission: CandidateSubmission) -> SubmissionDecision:
+    async def submit(self, submission: CandidateSubmission, wait: WaitFunction) -> SubmissionDecision:
         """Decide a submission; nothing is counted twice, and a verifier that breaks is asked again after a pause."""
         if isinstance(submission.read, SchemaMismatch):
             return await self._submit_mismatch(submission, submission.read)
         # A candidate of an output without a verifier is accepted before it gets here.
         assert self.output.verifier is not None  # noqa: S101
-        return await self._submit_candidate(submission, submission.read, self.output.verifier)
+        return await self._submit_candidate(submission, submission.read, self.output.verifier, wait)
 
     async def _submit_mismatch(self, submission: CandidateSubmission, mismatch: SchemaMismatch) -> SubmissionDecision:
         problems = mismatch.problems
@@ -135,7 +134,7 @@ class Submitter:
         return SubmissionDecision(accounted.result, problems=problems, is_new=accounted.is_new)
 
     async def _submit_candidate(
-        self, submission: CandidateSubmission, candidate: Candidate, verifier: Verifier
+        self, submission: CandidateSubmission, candidate: Candidate, verifier: Verifier, wait: WaitFunction
     ) -> SubmissionDecision:
         is_deterministic = verifier.deterministic and candidate.is_lossless
         state, actions = advance(
@@ -162,7 +161,7 @@ class Submitter:
                     key=f"{VERIFIER_WAIT}{key or ''}",
                     is_new=called.is_new,
                 )
-                if again < MAX_DEFERRALS and (answer := await self._wait(waiting)) != TIMED_OUT:
+                if again < MAX_DEFERRALS and (answer := await wait(waiting)) != TIMED_OUT:
                     submission = msgspec.structs.replace(submission, answer=answer)
                     continue
                 reply = _give_up_waiting(reply)

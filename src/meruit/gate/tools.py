@@ -131,7 +131,7 @@ async def await_in_task(working: Awaitable[T], limit_s: float | None = None) -> 
     """
     loop = asyncio.get_running_loop()
     waiting: asyncio.Future[T] = loop.create_future()
-    task = asyncio.ensure_future(_run_into_future(working, waiting))
+    task = loop.create_task(_run_into_future(working, waiting))
     try:
         # Most are done after their first step and need no timer.
         await asyncio.sleep(0)
@@ -153,6 +153,9 @@ async def await_in_task(working: Awaitable[T], limit_s: float | None = None) -> 
             if not task.done():
                 _abandon(task)
         raise
+    finally:
+        # The traceback of an exception holds this frame, which held the future, which holds the exception.
+        del waiting, task
 
 
 async def _run_into_future(working: Awaitable[T], waiting: asyncio.Future[T]) -> None:
@@ -164,6 +167,9 @@ async def _run_into_future(working: Awaitable[T], waiting: asyncio.Future[T]) ->
         # The loop may be closed by now.
         with suppress(RuntimeError):
             _fail(waiting, _fit_for_a_future(crash))
+    finally:
+        # As above: else each exception would be garbage that only the collector finds.
+        del waiting
 
 
 def _abandon(task: asyncio.Task[Any]) -> None:

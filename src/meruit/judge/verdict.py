@@ -61,42 +61,52 @@ def conclude_for(
     if len(evidence) != len(plan.rules):
         raise ValueError(f"{len(evidence)} pieces of evidence for {len(plan.rules)} criteria")
     results: list[CriterionResult] = []
-    # A bare number is its value.
-    values: Sequence[Any] = evidence
-    others: list[Any] = []
-    for quick, found in zip(plan.quick, evidence):  # noqa: B905 - counted above
+    # Any: the values of metrics.
+    metrics: dict[str, Any] = {}
+    for quick, slot, found in zip(plan.quick, plan.slots, evidence):  # noqa: B905 - counted above
         judged = quick(found)
-        if judged is None:
-            place = len(results)
-            judged = _judge_other(plan.rules[place], quick, found)
-            if not others:
-                values = others = [*evidence]
-            others[place] = judged.value
+        if judged is not None:
+            # A bare number is its value.
+            metrics[slot] = found
+        else:
+            judged = _judge_other(plan.rules[len(results)], quick, found)
+            if judged.value is not None:
+                metrics[slot] = judged.value
         results.append(judged)
     # The overall result without what differs between works, memoised by the statuses of the criteria.
     ended = tuple([result.status for result in results])
     outcome = plan.outcome_cache.get(ended)
     if outcome is None:
         outcome = _outcome(plan, results, ended)
-    metrics = dict(zip(plan.slots, values))  # noqa: B905 - as above
-    if None in others:
-        metrics = {slot: value for slot, value in zip(plan.slots, others, strict=True) if value is not None}
-    # A copy with what is the work's own, because building a result takes several times as long. Each result gets lists
-    # and mappings of its own, so that changing one does not change another.
-    result = outcome.__copy__()
-    force_setattr(result, "contract_id", contract_id)
-    force_setattr(result, "metrics", metrics)
-    force_setattr(result, "criterion_results", results)
-    force_setattr(result, "governance_flags", [])
-    force_setattr(result, "verified_at", verified_at)
-    force_setattr(result, "axes", outcome.axes.copy())
-    force_setattr(result, "reasons", _own_reasons(outcome.reasons, results) if outcome.reasons else [])
     given, made, facts = digests
-    force_setattr(result, "input_digest", given)
-    force_setattr(result, "output_digest", made)
-    force_setattr(result, "metadata_digest", facts)
-    force_setattr(result, "versions", versions)
-    return result
+    # Each result gets lists and mappings of its own, so that changing one does not change another. By position, which
+    # takes half the time of a copy whose fields are set, and a quarter of that by keyword.
+    return VerificationResult(
+        contract_id,
+        outcome.success,
+        metrics,
+        results,
+        outcome.weighted_score,
+        outcome.bonus,
+        outcome.penalty,
+        [],
+        verified_at,
+        outcome.verdict,
+        outcome.score,
+        outcome.exact,
+        outcome.axes.copy(),
+        outcome.bounds,
+        outcome.coverage,
+        _own_reasons(outcome.reasons, results) if outcome.reasons else [],
+        outcome.governance,
+        outcome.criteria_digest,
+        given,
+        made,
+        facts,
+        versions,
+        outcome.bonus_micros,
+        outcome.penalty_micros,
+    )
 
 
 def _judge_other(rule: CriterionRule, quick: Quick, found: Evidence) -> CriterionResult:

@@ -31,7 +31,7 @@ from meruit.sandbox.contract import (
     to_one_line,
 )
 from meruit.sandbox.determinism import SEED
-from meruit.sandbox.wire import OUT_OF_MEMORY, VERSION, Scripts, Wire, configure, feed, is_timeout, read_text
+from meruit.sandbox.wire import OUT_OF_MEMORY, VERSION, Scripts, Wire, configure, feed, is_timeout, read_text, renewal
 
 if TYPE_CHECKING:
     import pydantic_monty
@@ -59,8 +59,11 @@ PROBE = "not a parameter"
 # error, is cut to one character more than the host accepts. The interpreter parses the script for each call, so it is
 # short: the step at which it failed says what went wrong.
 SPACE = 'space = {"__name__": "metric", "print": lambda *what, **how: None}'
+SPACE_WITHOUT_PRINT = 'space = {"__name__": "metric"}'
+"""For code without that word; what it prints all the same is passed over when it arrives."""
 RAISED, UNDEFINED_METRIC, UNNAMED, REJECTED = "!", "?", "#", "="
 """First character of an answer that is an error, by the step that failed; JSON never begins with one of them."""
+FAILED = frozenset((RAISED, UNDEFINED_METRIC, UNNAMED, REJECTED))
 CUT = f"""
 except BaseException as problem:
     answer = step + type(problem).__name__ + ": " + str(problem)
@@ -111,8 +114,14 @@ if context:
 None
 """
 """The same without catching errors, so that the traceback shows the line."""
-_MEASURE = Scripts(parsed=MEASURE_PARSED.encode(), unparsed=MEASURE.encode())
-_LOAD = Scripts(parsed=LOAD.encode(), unparsed=LOAD.encode())
+_SCRIPTS = {
+    (measures, prints): Scripts(
+        parsed=parsed.replace(SPACE, space).encode(), unparsed=unparsed.replace(SPACE, space).encode()
+    )
+    for measures, parsed, unparsed in ((True, MEASURE_PARSED, MEASURE), (False, LOAD, LOAD))
+    for prints, space in ((True, SPACE), (False, SPACE_WITHOUT_PRINT))
+}
+"""By whether there is a context, and whether the code has the word `print`."""
 
 
 @cache
@@ -132,7 +141,6 @@ class Interpreter:
         self._timeout_ms = DEFAULT_TIMEOUT_MS
         self._wire: Wire | None = None
         self._calls = 0
-        self._used = False
         self._odd: dict[int, None] = {}
         """Hashes of code that the library must run."""
         self._killed = threading.Event()
@@ -162,17 +170,14 @@ class Interpreter:
             answer = self._ask(wire, code, context, timeout_ms)
         except BrokenPipeError:
             return None
-        # While the worker is awake, and so before the answer is read.
-        if self._wire is not None:
-            self._begin(timeout_ms)
         metrics = None if answer is None else _read(answer)
         if metrics is None and answer is not None and not _is_quick(start, timeout_ms):
             raise _explain_error(to_one_line(answer[1:]), timeout_ms, "")
         return metrics
 
     def clear(self) -> None:
-        """Begin the next session, in any thread; raises EOFError where the worker is gone."""
-        if self._wire is None or not self._has_session(self._timeout_ms):
+        """The next session was begun with the call; raises EOFError where the worker is gone."""
+        if self._wire is None:
             raise EOFError
 
     # Any: the value of user code.
@@ -199,11 +204,10 @@ class Interpreter:
 
         Raises BrokenPipeError where the worker was gone before the code could run.
         """
-        self._used = True
         self._calls += 1
-        request = feed(code.encode(), context, _MEASURE if context else _LOAD)
+        request = feed(code.encode(), context, _SCRIPTS[bool(context), "print" in code])
         try:
-            reply = wire.ask(request, time.monotonic() + timeout_ms / 1000 + GRACE_S)
+            reply = wire.ask(request, renewal(*self._limits()), time.monotonic() + timeout_ms / 1000 + GRACE_S)
         except TimeoutError:
             self._end()
             raise _timeout_error(timeout_ms) from None
@@ -231,7 +235,7 @@ class Interpreter:
         return ""
 
     def renew(self) -> None:
-        """End the session of the last call and begin the next, so that the next call need not wait for it."""
+        """Start a worker where there is none, so that the next call need not wait for it."""
         self._prepare(self._timeout_ms)
         if self._library is not None:
             self._library.renew()
@@ -261,14 +265,14 @@ class Interpreter:
 
     def _has_session(self, timeout_ms: int) -> bool:
         """Whether the worker has a session that no code has used and that has this time limit; begins one."""
-        return (not self._used and self._timeout_ms == timeout_ms) or self._begin(timeout_ms)
+        return self._timeout_ms == timeout_ms or self._begin(timeout_ms)
 
     def _begin(self, timeout_ms: int) -> bool:
-        """Begin the next session; False where the worker is gone, which is ended then."""
-        self._timeout_ms, self._used = timeout_ms, False
+        """Begin a session with this time limit; False where the worker is gone, which is ended then."""
+        self._timeout_ms = timeout_ms
         try:
             if self._wire is not None:
-                self._wire.begin(self._session(), time.monotonic() + START_S)
+                self._wire.renew(renewal(*self._limits()), time.monotonic() + START_S)
         except (BrokenPipeError, TimeoutError):
             self._end()
         return self._wire is not None
@@ -276,9 +280,9 @@ class Interpreter:
     def _start(self) -> Wire:
         if self._killed.is_set():
             raise SandboxError(Failure.CRASHED, "the worker was killed")
-        self._calls, self._used = 0, False
+        self._calls = 0
         self._wire = Wire(_launcher(self._memory_limit_mb))
-        if not self._wire.is_ready(self._session(), time.monotonic() + START_S):
+        if not self._wire.is_ready(configure(*self._limits()), time.monotonic() + START_S):
             self._end()
             raise SandboxError(
                 Failure.SANDBOX_UNAVAILABLE, f"the interpreter does not answer as release {VERSION} does"
@@ -288,8 +292,9 @@ class Interpreter:
             self._wire.kill()
         return self._wire
 
-    def _session(self) -> bytes:
-        return configure(self._memory_limit_mb * 2**20, MAX_DEPTH, MAX_SUSPENSIONS, self._timeout_ms)
+    def _limits(self) -> tuple[int, int, int, int]:
+        """Of a session: bytes of memory, calls inside each other, questions to the host, milliseconds."""
+        return self._memory_limit_mb * 2**20, MAX_DEPTH, MAX_SUSPENSIONS, self._timeout_ms
 
     def _end(self) -> int | None:
         """End the worker, and return its exit code where there was one."""
@@ -426,7 +431,10 @@ class PrintLimit:
 
 def _read(answer: str) -> dict[str, float] | None:
     """The metrics of an answer; None for an error of the code. Raises SandboxError for a result that is refused."""
-    step, complaint = answer[:1], answer[1:]
+    step = answer[:1]
+    if step not in FAILED:
+        return read_answer(answer.encode())
+    complaint = answer[1:]
     if step == REJECTED:
         # Without the name of the exception.
         raise SandboxError(Failure.RESULT_REJECTED, to_one_line(complaint.partition(": ")[2]))
@@ -434,7 +442,7 @@ def _read(answer: str) -> dict[str, float] | None:
         raise SandboxError(Failure.RESULT_REJECTED, "a metric's name must be text")
     if step == UNDEFINED_METRIC and complaint.startswith("KeyError"):
         raise SandboxError(Failure.UNSUPPORTED_CONSTRUCT, explain_top_level_code(UNDEFINED))
-    return None if step in (RAISED, UNDEFINED_METRIC, UNNAMED) else read_answer(answer.encode())
+    return None
 
 
 def _is_quick(start: float, timeout_ms: int) -> bool:

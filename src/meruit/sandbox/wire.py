@@ -101,6 +101,12 @@ def configure(memory_bytes: int, depth: int, suspensions: int, timeout_ms: int) 
     return frame(bytes_field(1, named + usual + policy))
 
 
+@lru_cache(16)
+def renewal(memory_bytes: int, depth: int, suspensions: int, timeout_ms: int) -> bytes:
+    """End a session, so that nothing is left of it, and start the next with these limits."""
+    return END + configure(memory_bytes, depth, suspensions, timeout_ms)
+
+
 @lru_cache(256)
 def _name_row(name: str) -> bytes:
     return bytes_field(2, bytes_field(8, name.encode()))
@@ -108,6 +114,7 @@ def _name_row(name: str) -> bytes:
 
 _NAMED, _NAMED_FIRST = b"\x0a\x04\x08", b"\x0a\x02\x10"
 """Openings of a member of a mapping: with the row of its name, and where that is row 0, which is left out."""
+_EMPTY = bytes_field(14, b"")
 
 
 class Values:
@@ -128,6 +135,8 @@ class Values:
         if kind is str:
             return self.add_text(value.encode())
         if kind is dict:
+            if not value:
+                return self._add(_EMPTY)
             return self._add(bytes_field(14, b"".join([self._member(*member) for member in value.items()])))
         if kind is list:
             parts = bytes([self.add(held) for held in value])
@@ -234,6 +243,10 @@ def _forget() -> None:
 os.register_at_fork(after_in_child=_forget)
 
 
+REPLIES = 2
+"""Of a worker, to the end of a session and to the start of the next."""
+
+
 class Wire:
     """A worker process of the interpreter, which has one session at a time."""
 
@@ -260,13 +273,16 @@ class Wire:
         """Replies that must be `DONE`, and come before that to the next request."""
         _wires.add(self)
 
-    def ask(self, request: bytes, deadline: float) -> bytes:
-        """Send a request and return its reply; printed text is passed over.
+    def ask(self, request: bytes, renewal: bytes, deadline: float) -> bytes:
+        """Send a request, and return its reply; printed text is passed over.
+
+        The renewal of the session is sent with it, so that the worker need not be woken for it. Its replies are read
+        with that of the next request.
 
         Raises TimeoutError at the deadline, EOFError when the worker is gone, and OverflowError when it says too much;
         BrokenPipeError when the worker was gone before it had read the request.
         """
-        self._send(request, deadline)
+        self._send(request + renewal, deadline)
         printed = 0
         while True:
             message = self._receive(deadline)
@@ -280,12 +296,13 @@ class Wire:
                 if printed > MAX_FRAME:
                     raise OverflowError
             else:
+                self._owed += REPLIES
                 return message
 
-    def begin(self, session: bytes, deadline: float) -> None:
-        """End the session, and begin one that no code has seen; the replies are read with that of the next request."""
-        self._send(END + session, deadline)
-        self._owed += 2
+    def renew(self, renewal: bytes, deadline: float) -> None:
+        """Begin a session with other limits; the replies are read with that of the next request."""
+        self._send(renewal, deadline)
+        self._owed += REPLIES
 
     def _send(self, request: bytes, deadline: float) -> None:
         left = memoryview(request)

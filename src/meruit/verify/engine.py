@@ -44,7 +44,7 @@ from meruit.store.lru import LruCache
 from meruit.verify.cache import ResultCache
 from meruit.verify.catalogue import ENGINE_VERSION, Catalogue, CompiledCriteria
 from meruit.verify.custom_code import CustomCode
-from meruit.verify.measure import Digests, fill_in, is_complete, measure, missing_answer
+from meruit.verify.measure import AnyDigests, Digests, fill_in, is_complete, measure, missing_answer
 
 DEFAULT_TTL_S = 300.0
 DEFAULT_PATIENCE_S = 60.0
@@ -333,7 +333,7 @@ class VerificationEngine:
         self._last = known
         return known[1]
 
-    async def _answers(self, compiled: CompiledCriteria, work: Work, digests: Digests) -> dict[str, Any]:
+    async def _answers(self, compiled: CompiledCriteria, work: Work, digests: AnyDigests) -> dict[str, Any]:
         """What the extractors that must be awaited say, each for itself."""
         # Here and below: what waits for others takes longer to load than most verifications, which wait for nothing.
         import asyncio
@@ -341,7 +341,7 @@ class VerificationEngine:
         asked = (self._answer(compiled, owner, work, digests) for owner in compiled.owners)
         return dict(zip(compiled.owners, await asyncio.gather(*asked), strict=True))
 
-    async def _answer(self, compiled: CompiledCriteria, owner: str, work: Work, digests: Digests) -> Any:
+    async def _answer(self, compiled: CompiledCriteria, owner: str, work: Work, digests: AnyDigests) -> Any:
         if owner in compiled.asked:
             return await self._ask_service(compiled.asked[owner], owner, work)
         extractor = compiled.custom.get(owner) or self.extractors[owner]
@@ -391,7 +391,7 @@ class VerificationEngine:
             return crash
 
     def _conclude(
-        self, contract_id: str, compiled: CompiledCriteria, evidence: list[Evidence], work: Work, digests: Digests
+        self, contract_id: str, compiled: CompiledCriteria, evidence: list[Evidence], work: Work, digests: AnyDigests
     ) -> VerificationResult:
         """The verdict, and what governance in this process says of it."""
         versions = compiled.versions.copy()
@@ -490,14 +490,13 @@ def _identifier(contract_id: Any) -> str:
     return escape_unencodable(contract_id if isinstance(contract_id, str) else str(contract_id))
 
 
-def _read_work(work_input: Any, work_output: Any, metadata: Any) -> tuple[Work, Digests]:
+def _read_work(work_input: Any, work_output: Any, metadata: Any) -> tuple[Work, AnyDigests]:
     """The work with its output written as JSON, which metrics need; and its digests."""
     output = work_output if work_output.__class__ is dict else _mapping("work_output", work_output)
     given = work_input if work_input.__class__ is dict else _mapping("work_input", work_input)
     facts = metadata if metadata.__class__ is dict else _mapping("execution_metadata", metadata)
     (_, written, _), digests = write_and_digest_all(given, output, facts)
-    # A tuple becomes digests in half the time that the constructor takes.
-    return Work(output, given, facts, {written_output: written}), tuple.__new__(Digests, digests)
+    return Work(output, given, facts, {written_output: written}), digests
 
 
 def _mapping(name: str, part: Any) -> Mapping[str, Any]:

@@ -21,10 +21,12 @@ class Digests(NamedTuple):
     metadata: str | None
 
 
+AnyDigests = tuple[str | None, str | None, str | None]
+"""The same where no name is needed: making a `Digests` takes as long as a comparison."""
 AWAITED = Missing("the extractor has not answered yet", Cause.EXTRACTOR_ERROR, Fault.SYSTEM)
 
 
-def measure(compiled: CompiledCriteria, work: Work, digests: Digests, cache: ResultCache[Any]) -> list[Evidence]:
+def measure(compiled: CompiledCriteria, work: Work, digests: AnyDigests, cache: ResultCache[Any]) -> list[Evidence]:
     """One piece of evidence for each criterion, AWAITED where a third-party extractor must be asked.
 
     Done before any await, so that nothing can change the work between its digest and our measuring.
@@ -59,7 +61,7 @@ def fill_in(compiled: CompiledCriteria, evidence: list[Evidence], answers: Mappi
     ]
 
 
-def _measure_slot(slot: Slot, work: Work, digests: Digests, cache: ResultCache[Any]) -> Evidence:
+def _measure_slot(slot: Slot, work: Work, digests: AnyDigests, cache: ResultCache[Any]) -> Evidence:
     if slot.measure is None:
         return slot.flaw if slot.flaw is not None else AWAITED
     key = None

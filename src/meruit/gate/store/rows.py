@@ -98,8 +98,9 @@ def insert_step(writing: WriteTransaction, tenant: str, run_id: str, key: str, b
 
 def find_run_row(writing: WriteTransaction, tenant: str, run_id: str) -> AgentRunRow | None:
     """Find the row of a run, as this transaction sees it."""
-    if RUN_ROWS.is_known(writing, tenant, run_id):
-        return RUN_ROWS.get(writing, tenant, run_id)
+    held = RUN_ROWS.get(writing, tenant, run_id)
+    if held is not None or RUN_ROWS.is_known(writing, tenant, run_id):
+        return held
     rows = writing.fetch(_RUN, tenant, run_id)
     if not rows:
         return None
@@ -236,24 +237,43 @@ def with_submissions(writing: WriteTransaction, tenant: str, run: AgentRun, coun
 
 
 def look_up_submission(
-    writing: WriteTransaction, tenant: str, held: AgentRunRow, submission_id: str, rejected_hash: str | None = None
+    writing: WriteTransaction,
+    tenant: str,
+    held: AgentRunRow,
+    submission_id: str,
+    rejected_hash: str | None = None,
+    known: VerificationState | None = None,
 ) -> VerificationState:
     """Return the state of a run with what its rows say of one submission and of one candidate that is rejected.
 
-    The rules of the gate ask for no other submission.
+    The rules of the gate ask for no other submission. A caller that knows all rows that were there before this
+    transaction saves reading them: rows are only added, so that the same number of them are the same rows.
     """
     state = held.run.verification
-    if held.submissions == len(state.submission_ids):
+    earlier = held.submissions - len(state.submission_ids)
+    if not earlier:
         return state
-    key = (tenant, held.run.id)
-    earlier = VerificationState()
+    if known is None or len(known.submission_ids) != earlier:
+        known = _read_earlier(writing, tenant, held, submission_id, rejected_hash)
+    before = None if rejected_hash is None else known.rejected.get(rejected_hash)
+    return msgspec.structs.replace(
+        state,
+        submission_ids=(submission_id, *state.submission_ids)
+        if submission_id in known.submission_ids
+        else state.submission_ids,
+        rejected=state.rejected if before is None else {rejected_hash: before, **state.rejected},
+    )
+
+
+def _read_earlier(
+    writing: WriteTransaction, tenant: str, held: AgentRunRow, submission_id: str, rejected_hash: str | None
+) -> VerificationState:
+    """Read what the rows before this transaction say of a submission and of a candidate."""
+    state, key, earlier = held.run.verification, (tenant, held.run.id), VerificationState()
     if rejected_hash is not None and rejected_hash not in state.rejected:
-        rows = writing.fetch(_REJECTION, *key, rejected_hash)
-        rejected = add_submissions(earlier, rows).rejected
-        earlier = msgspec.structs.replace(earlier, rejected=rejected)
-    if submission_id not in state.submission_ids and writing.fetch(_IS_SUBMITTED, *key, submission_id):
-        earlier = msgspec.structs.replace(earlier, submission_ids=(submission_id,))
-    return prepend_submissions(earlier, state)
+        earlier = add_submissions(earlier, writing.fetch(_REJECTION, *key, rejected_hash))
+    is_submitted = submission_id not in state.submission_ids and writing.fetch(_IS_SUBMITTED, *key, submission_id)
+    return msgspec.structs.replace(earlier, submission_ids=(submission_id,) if is_submitted else ())
 
 
 def learn_pass(writing: WriteTransaction, tenant: str, run_id: str, result: bytes) -> None:

@@ -88,6 +88,8 @@ class Submit(msgspec.Struct, frozen=True):
     """Whether it waited for an answer; then the event that its verification started was emitted."""
     usage: Usage | None = None
     """Tokens of the run so far, where its host counts them."""
+    known: VerificationState | None = None
+    """The state of the run before it, as far as the caller knows its submissions."""
 
     def __call__(self, writing: WriteTransaction) -> "RecordedSubmission":
         """Count it once by the rules of the gate and emit its events; return also the state of the run afterwards.
@@ -115,7 +117,7 @@ class Submit(msgspec.Struct, frozen=True):
             event = event.with_time(writing.now.micros / 1_000_000)
         is_rejection = isinstance(event, VerdictGiven) and isinstance(event.said, Rejection)
         candidate_hash = event.candidate_hash if isinstance(event, VerdictGiven) and is_rejection else None
-        before = look_up_submission(writing, self.tenant, row, event.submission_id, candidate_hash)
+        before = look_up_submission(writing, self.tenant, row, event.submission_id, candidate_hash, self.known)
         if self.verifier_version is not None:
             before = msgspec.structs.replace(before, verifier_version=self.verifier_version)
         state, result = account(before, event, problems=self.problems)
@@ -134,13 +136,15 @@ class Submit(msgspec.Struct, frozen=True):
             emit_verification_started(writing, self.tenant, row.run, about)
         is_judged = not (isinstance(event, VerdictGiven) and isinstance(event.said, SystemErrorVerdict))
         row = msgspec.structs.replace(row, run=run, submissions=row.submissions + is_judged)
-        (save_verification if self.usage is None else save)(writing, self.tenant, row)
+        ends = self.owner is None and state.ended is not None
+        if not ends:
+            (save_verification if self.usage is None else save)(writing, self.tenant, row)
         if is_judged:
             self._write(writing, row, event, result)
             _emit_events(writing, self.tenant, run, event, result)
             accounted = _AccountedContent(result, content_of(event, self.candidate))
             _RESULTS.put(writing, accounted, self.tenant, self.run_id, result.submission_id)
-        if self.owner is None and state.ended is not None:
+        if ends:
             self._end(writing, row, event)
         return result
 
@@ -348,7 +352,10 @@ def record_result(writing: WriteTransaction, tenant: str, run_id: str, key: str,
 
 
 def _load_or_open_run(writing: WriteTransaction, tenant: str, run_id: str, opens: QueueRun | None) -> AgentRunRow:
-    if opens is not None and find_run_row(writing, tenant, run_id) is None:
+    held = None if opens is None else find_run_row(writing, tenant, run_id)
+    if held is not None:
+        return held
+    if opens is not None:
         opens.write(writing)
     return load_run_row(writing, tenant, run_id)
 
