@@ -95,52 +95,55 @@ class JudgedPage:
 class _Form:
     """What versions have in common that follow from one conclusion with the same numbers."""
 
-    __slots__ = ("parts",)
+    __slots__ = ("parts", "verdict")
 
     def __init__(self, conclusion: _Conclusion, numbers: Sequence[float], now: bytes, template: int) -> None:
         known, encoded = now, list[bytes]()
         if numbers:
             written = _encode(numbers)
             known, encoded = b"[%b,%b" % (now, written[1:]), written[1:-1].split(b",")
-        verdict = conclusion.shared
+        self.verdict = verdict = conclusion.shared
         line = b'[%d,"' % template, b"%b,%b]" % (known, verdict.line)
-        self.parts = verdict, *conclusion.pieces(now, encoded), *line
-        """The verdict; the pieces of the result; the ends of the line in the segment."""
+        self.parts = *conclusion.pieces(now, encoded), *line, verdict.form, verdict.event
+        """The pieces of the result; the ends of the line in the segment; what is hashed and told of a version."""
+
+
+_Ready = tuple[OutcomePlace, AlikeResult, _Form, _Digests]
+"""What the next version of an outcome is packed from; the second is what its result says so far."""
 
 
 class _Packer:
     """Packs versions, one for each outcome."""
 
-    def __init__(self, page: JudgedPage, most: int, now: bytes, entropy: Callable[[int], bytes]) -> None:
-        self._now, self._templates = now, page.versions.packed
-        # Found once for all: looking these up for each outcome would take as long as one of its digests.
-        self._next_salt = iter(Struct(f"{SALT_BYTES}s" * most).unpack(entropy(SALT_BYTES * most))).__next__
-        versions, packed = page.versions, page.versions.packed
-        self._add_line, self._add_tail, self._add_hash = packed.lines.append, packed.tails.append, packed.hashes.append
-        self._add_event, self._add_before = versions.events.append, page.before.append
-        self._add_outcome, self._add_verdict = versions.outcomes.append, versions.verdicts.append
+    def __init__(self, page: JudgedPage, now: bytes, entropy: Callable[[int], bytes]) -> None:
+        self._page, self._now, self._entropy = page, now, entropy
 
     def form(self, conclusion: _Conclusion, numbers: Sequence[float]) -> _Form:
         """What versions have in common."""
-        return _Form(conclusion, numbers, self._now, self._templates.number_of(conclusion.template))
+        return _Form(conclusion, numbers, self._now, self._page.versions.packed.number_of(conclusion.template))
 
-    # In one piece: this is all that most outcomes go through, and a call costs as much as most of what it does.
-    def add(self, outcome: OutcomePlace, before: AlikeResult, form: _Form, digests: _Digests) -> None:
-        """Add the next version of an outcome."""
-        outcome_id, _, version, _, _, _, _, contract_id, index = outcome
-        name, salt, version = outcome_id.encode(), self._next_salt(), version + 1
-        contract = b'"%b"' % name if contract_id == outcome_id else _encode(contract_id)
-        verdict, start, middle, to_made, to_facts, end, head, tail = form.parts
-        given, made, facts, together = digests
-        written = b"".join((start, contract[1:-1], middle, given, to_made, made, to_facts, facts, end))
-        committed = sha256(PURPOSE + salt + sha256(written).digest()).hexdigest().encode()
-        self._add_line(b'%b%b",%b,%d,%d,%b' % (head, name, contract, version, index, tail))
-        self._add_tail(salt + together)
-        self._add_hash(sha256(verdict.form % (contract, index, name, committed, version)).digest())
-        self._add_event(verdict.event % (name, contract, version))
-        self._add_outcome(outcome)
-        self._add_verdict(verdict)
-        self._add_before(before)
+    # In one loop: this is all that most outcomes go through, and a call costs as much as most of what it does.
+    def add_all(self, ready: Sequence[_Ready]) -> None:
+        """Add the next version of each outcome."""
+        versions, packed = self._page.versions, self._page.versions.packed
+        add_line, add_tail, add_hash = packed.lines.append, packed.tails.append, packed.hashes.append
+        add_event = versions.events.append
+        salts = Struct(f"{SALT_BYTES}s" * len(ready)).unpack(self._entropy(SALT_BYTES * len(ready)))
+        for (outcome, _, form, digests), salt in zip(ready, salts, strict=True):
+            outcome_id, _, version, _, _, _, _, contract_id, index = outcome
+            start, middle, to_made, to_facts, end, head, tail, entry, event = form.parts
+            given, made, facts, together = digests
+            name, version = outcome_id.encode(), version + 1
+            contract = b'"%b"' % name if contract_id == outcome_id else _encode(contract_id)
+            written = b"".join((start, contract[1:-1], middle, given, to_made, made, to_facts, facts, end))
+            committed = sha256(PURPOSE + salt + sha256(written).digest()).hexdigest().encode()
+            add_line(b'%b%b",%b,%d,%d,%b' % (head, name, contract, version, index, tail))
+            add_tail(salt + together)
+            add_hash(sha256(entry % (contract, index, name, committed, version)).digest())
+            add_event(event % (name, contract, version))
+        versions.outcomes += [one[0] for one in ready]
+        versions.verdicts += [one[2].verdict for one in ready]
+        self._page.before += [one[1] for one in ready]
 
 
 class _Template:
@@ -209,15 +212,24 @@ class _Rows:
 class _OpenSegment:
     """A segment while its outcomes are judged."""
 
-    __slots__ = ("digests", "lines", "templates", "versions")
+    __slots__ = ("contracts", "digests", "ids", "lines", "numbers", "templates", "versions")
 
     def __init__(self, versions: OpenVersions) -> None:
         self.lines, self.digests = versions.quick_lines(), versions.digests()
         self.versions = versions
+        self.ids, self.contracts = [line.outcome for line in self.lines], [line.contract for line in self.lines]
+        self.numbers = [line.version for line in self.lines]
         self.templates: dict[int, _Template | None] = {}
 
-    def template(self, place: int, number: int, alike: AlikeResults, task: BulkJudging) -> _Template | None:
-        """What is needed for the outcomes of one template; None where each is judged for itself."""
+    def said(self, place: int) -> bytes:
+        """The numbers of a result, as its line has them: what follows the time."""
+        return bytes(self.lines[place].result).partition(b",")[2][:-1]
+
+    def template(self, place: int, alike: AlikeResults, task: BulkJudging) -> _Template | None:
+        """What is needed for the outcomes of the template at a place; None where each is judged for itself."""
+        number = self.lines[place].template
+        if number < 0:
+            return None
         if number not in self.templates:
             found = self.versions.split(place)
             stored = alike.fit(self.versions.templates[number], found[1]) if isinstance(found, tuple) else None
@@ -238,29 +250,45 @@ class _Segments:
         self._segments, self._known_alike, self._task = segments, known_alike, task
         self._wanted = Counter([leaf for _, (leaf, place, _) in page if place is not None])
         self._opened: dict[tuple[int, str], _OpenSegment | None] = {}
-        self._last: tuple[int, str] | None = None
-        self._segment: _OpenSegment | None = None
 
     def find(self, outcome: OutcomePlace, kept: KeptResult) -> _Found | None:
         """The result of an outcome; None where it is judged for itself."""
         outcome_id, _, version, _, _, _, digest, contract_id, _ = outcome
         leaf, place, _ = kept
-        key = leaf, digest
-        if key != self._last:
-            self._last, self._segment = key, self._open(key)
-        segment = self._segment
+        segment = self._open((leaf, digest))
         if segment is None or place is None or not 0 <= place < len(segment.lines):
             return None
-        line = segment.lines[place]
-        number = line.template
-        if number < 0 or line.outcome != outcome_id or line.contract != contract_id or line.version != version:
+        if (segment.ids[place], segment.contracts[place], segment.numbers[place]) != (outcome_id, contract_id, version):
             return None
-        template = segment.templates.get(number) or segment.template(
-            place, number, self._known_alike[digest], self._task
-        )
-        # What follows the time.
-        said = bytes(line.result).partition(b",")[2][:-1]
-        return None if template is None else (template, said, segment.digests[place])
+        template = segment.template(place, self._known_alike[digest], self._task)
+        return None if template is None else (template, segment.said(place), segment.digests[place])
+
+    def find_all(self, page: Sequence[LatestVersion]) -> list[_Found] | None:
+        """The results of a page that one segment holds, one beside the other; None for any other page."""
+        outcomes, kept = zip(*page, strict=True)
+        ids, _, versions, _, _, _, digests, contracts, _ = map(list, zip(*outcomes, strict=True))
+        leaves, places, _ = zip(*kept, strict=True)
+        first = places[0]
+        if first is None or len({*digests}) > 1 or len({*leaves}) > 1 or places != (*range(first, first + len(page)),):
+            return None
+        segment, digest = self._open((leaves[0], digests[0])), digests[0]
+        some = slice(first, first + len(page))
+        if (
+            segment is None
+            or segment.ids[some] != ids
+            or segment.contracts[some] != contracts
+            or segment.numbers[some] != versions
+        ):
+            return None
+        alike, task, known = self._known_alike[digest], self._task, segment.templates
+        found: list[_Found] = []
+        for place, (line, held) in enumerate(zip(segment.lines[some], segment.digests[some], strict=True), first):
+            template = known.get(line.template) or segment.template(place, alike, task)
+            if template is None:
+                return None
+            # As `said` does.
+            found.append((template, bytes(line.result).partition(b",")[2][:-1], held))
+        return found
 
     def _open(self, key: tuple[int, str]) -> _OpenSegment | None:
         """A segment of which many versions are judged; None for others."""
@@ -279,29 +307,42 @@ def judge_page(
     entropy: Callable[[int], bytes],
 ) -> JudgedPage:
     """Judge outcomes of one page, as far as evidence answers."""
-    judged, rest = JudgedPage(), list[LatestVersion]()
-    packer = _Packer(judged, len(page), task.written_now, entropy)
-    in_segment, in_row = _Segments(page, segments, known_alike, task).find, _Rows(known_alike, task).find
-    for one in page:
-        outcome, kept = one
-        if outcome[7].startswith(_AWARDED):
-            rest.append(one)
-            continue
-        found = in_row(outcome, kept) if kept[1] is None else in_segment(outcome, kept)
+    judged, rest, ready = JudgedPage(), list[LatestVersion](), list[_Ready]()
+    packer = _Packer(judged, task.written_now, entropy)
+    for one, found in zip(page, _find(page, segments, known_alike, task), strict=True):
         if found is None:
             rest.append(one)
             continue
         template, said, digests = found
         if template.evidence is None:
-            judged.asking.append(PlainOutcome(outcome, kept, template.alike, digests))
+            judged.asking.append(PlainOutcome(*one, template.alike, digests))
             continue
         form = template.forms.get(said) or template.make_form(said, packer)
         if form is None:
             rest.append(one)
         else:
-            packer.add(outcome, template.alike, form, digests)
+            ready.append((one[0], template.alike, form, digests))
+    packer.add_all(ready)
     judged.rest = rest
     return judged
+
+
+def _find(
+    page: Sequence[LatestVersion],
+    segments: SegmentReader,
+    known_alike: Mapping[str, AlikeResults],
+    task: BulkJudging,
+) -> Sequence[_Found | None]:
+    """The result of each outcome; None for one that is judged for itself."""
+    in_segments, in_rows = _Segments(page, segments, known_alike, task), _Rows(known_alike, task)
+    awarded = any(outcome[7].startswith(_AWARDED) for outcome, _ in page)
+    found = None if awarded or not page else in_segments.find_all(page)
+    if found is not None:
+        return found
+    return [
+        None if outcome[7].startswith(_AWARDED) else (in_rows if kept[1] is None else in_segments).find(outcome, kept)
+        for outcome, kept in page
+    ]
 
 
 def measure_page(
@@ -312,7 +353,7 @@ def measure_page(
 ) -> JudgedPage:
     """Judge the outcomes whose work is at hand."""
     judged, rest = JudgedPage(from_evidence=False), list[LatestVersion]()
-    packer = _Packer(judged, len(asking), task.written_now, entropy)
+    packer, ready = _Packer(judged, task.written_now, entropy), list[_Ready]()
     forms: dict[tuple[_Conclusion, bytes], _Form] = {}
     for outcome, kept, before, digests in asking:
         work = works.get(outcome[0])
@@ -325,6 +366,7 @@ def measure_page(
         conclusion, numbers = found
         key = conclusion, _encode(numbers)
         form = forms.get(key) or forms.setdefault(key, packer.form(conclusion, numbers))
-        packer.add(outcome, before, form, digests)
+        ready.append((outcome, before, form, digests))
+    packer.add_all(ready)
     judged.rest = rest
     return judged

@@ -157,7 +157,8 @@ class RescoredVersions:
     def together(self) -> Iterator[tuple[OutcomePlace, RescoredVerdict]]:
         """Those that share a segment, in its order."""
         pairs = zip(self.outcomes, self.verdicts, strict=True)
-        return (pair for place, pair in enumerate(pairs) if place not in self.singles)
+        # Most often all.
+        return (pair for place, pair in enumerate(pairs) if place not in self.singles) if self.singles else pairs
 
     def pick(self, places: Sequence[int]) -> "RescoredVersions":
         """Some of them; raises VersionOvertaken where they were packed elsewhere, and only all can be written."""

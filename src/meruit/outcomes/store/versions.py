@@ -85,6 +85,12 @@ class VersionRun(Record, frozen=True):
             raise RecordTampered(f"the run of versions in the segment of leaf {self.leaf} cannot be read")
         return [self.first + offset for offset in _offsets_form(len(self.offsets) // 2).unpack(self.offsets)]
 
+    def holds_all(self, seqs: Sequence[int]) -> bool:
+        """Whether its outcomes are neighbours, and all that stand at these places are among them."""
+        first, last = seqs[0], seqs[-1]
+        inside = self.offsets is None and self.first <= first and last <= self.last
+        return inside and last - first == len(seqs) - 1
+
     def place_of(self, seq: int) -> int | None:
         """Where the segment holds the version of the outcome that stands there."""
         if not self.first <= seq <= self.last:
