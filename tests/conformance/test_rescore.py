@@ -1,7 +1,7 @@
 """Rescoring in every kind of store: what is judged in bulk is recorded as what is judged one by one."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
@@ -302,3 +302,50 @@ def test_a_run_knows_its_outcomes(steps: list[int], first: int) -> None:
         assert {seq: place for seq in around if (place := run.place_of(seq)) is not None} == {
             seq: place for place, seq in enumerate(seqs)
         }
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        # Any: statements of SQLAlchemy's.
+        lambda of: update(of).where(of.c.seq == 2).values(contract_id="another"),
+        lambda of: update(of).where(of.c.seq == 2).values(version=1),
+        lambda of: update(of).where(of.c.seq == 2).values(criteria_digest="0" * 64),
+        lambda of: of.delete().where(of.c.seq == 2),
+    ],
+)
+def test_outcomes_whose_rows_say_something_else_are_read_one_by_one(
+    store: Store, change: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [put(store, output) for output in OUTPUTS]
+    again(store, STRICTER)
+    with store.database.writer.begin() as connection:
+        connection.execute(change(tables.outcomes))
+    read: list[bool] = []
+    of = batches.RunScan.read
+
+    def keep(*arguments: Any, **more: Any) -> Any:
+        found = of(*arguments, **more)
+        read.append(found is not None)
+        return found
+
+    monkeypatch.setattr(batches.RunScan, "read", keep)
+    again(store, OLD)
+    assert not any(read)
+    left = [(one, output) for one, output in zip(ids, OUTPUTS, strict=True) if one != ids[1]]
+    check_latest(store, [one for one, _ in left], [output for _, output in left], OLD)
+    # Those that are left have versions of one number, with a gap.
+    read.clear()
+    again(store, OTHER, None)
+    assert not any(read)
+
+
+def test_outcomes_of_one_run_are_read_together(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "BATCH", 4)
+    ids = [put(store, output) for output in OUTPUTS]
+    again(store, STRICTER)
+    monkeypatch.setattr(batches.PlaceQuery, "read", lambda *_, after, **__: [] if after == 9 else pytest.fail("rows"))
+    again(store, OLD)
+    assert again(store, OLD).skipped == {Skip.ALREADY: 9}
+    check_latest(store, ids, OUTPUTS, OLD)
+    check_rows(store)

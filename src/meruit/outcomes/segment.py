@@ -131,6 +131,9 @@ class QuickLine(msgspec.Struct, array_like=True, gc=False):
     evidence_index: int | None
     result: msgspec.Raw
     """As in the line: it is read once for all lines that say the same."""
+    verdict: str
+    success: bool
+    score: str
 
 
 class _ResultLine(msgspec.Struct, array_like=True, gc=False):
@@ -341,6 +344,7 @@ class OpenVersions:
             erased=bytes(line.result).decode().strip('"') if is_erased else "",
         )
 
+    @cached_property
     def quick_lines(self) -> list[QuickLine]:
         """The first fields of all lines; raises StoreError where one is damaged."""
         try:

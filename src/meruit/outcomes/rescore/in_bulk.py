@@ -134,8 +134,12 @@ class _Packer:
             start, middle, to_made, to_facts, end, head, tail, entry, event = form.parts
             given, made, facts, together = digests
             name, version = outcome_id.encode(), version + 1
-            contract = b'"%b"' % name if contract_id == outcome_id else _encode(contract_id)
-            written = b"".join((start, contract[1:-1], middle, given, to_made, made, to_facts, facts, end))
+            # Most outcomes have no contract but themselves.
+            own, contract = name, b'"%b"' % name
+            if contract_id != outcome_id:
+                contract = _encode(contract_id)
+                own = contract[1:-1]
+            written = b"".join((start, own, middle, given, to_made, made, to_facts, facts, end))
             committed = sha256(PURPOSE + salt + sha256(written).digest()).hexdigest().encode()
             add_line(b'%b%b",%b,%d,%d,%b' % (head, name, contract, version, index, tail))
             add_tail(salt + together)
@@ -215,7 +219,7 @@ class _OpenSegment:
     __slots__ = ("contracts", "digests", "ids", "lines", "numbers", "templates", "versions")
 
     def __init__(self, versions: OpenVersions) -> None:
-        self.lines, self.digests = versions.quick_lines(), versions.digests()
+        self.lines, self.digests = versions.quick_lines, versions.digests()
         self.versions = versions
         self.ids, self.contracts = [line.outcome for line in self.lines], [line.contract for line in self.lines]
         self.numbers = [line.version for line in self.lines]

@@ -502,11 +502,12 @@ class OutcomeScan:
         self.total = 0
         if span is not None:
             self._after, self._end = span
-            return
-        self._after = 0
-        with store.database.reading() as connection:
-            self._end = batches.end_of(connection, self._scope, narrowed)
-            self.total = batches.count(connection, self._scope, narrowed, self._end)
+        else:
+            self._after = 0
+            with store.database.reading() as connection:
+                self._end = batches.end_of(connection, self._scope, narrowed)
+                self.total = batches.count(connection, self._scope, narrowed, self._end)
+        self._runs = batches.RunScan(tenant, self._end)
 
     def spans(self, rows: int) -> Iterator[OutcomeSpan]:
         """All outcomes in spans of so many, the last of fewer."""
@@ -527,31 +528,46 @@ class OutcomeScan:
         after = self._after
         while True:
             with self._store.database.reading() as connection:
-                page = self._query.read(connection, after=after, end=self._end)
-                judged, lines = self._read(connection, page, ready=ready)
-            if not page:
+                segments = SegmentReader(connection, self._scope.tenant)
+                page, count, after = self._next_page(connection, segments, after, ready=ready)
+                judged, lines = self._read(connection, segments, page, ready=ready)
+            if not count:
                 return
-            after = page[-1][1]
             answered = [line for line in lines if line.row.sources is not None]
             asking = [line for line in lines if line.row.sources is None]
-            self.examined += len(page) - len(asking) - len(judged.asking)
+            self.examined += count - len(asking) - len(judged.asking)
             yield RescoreBatch(answered, self.examined, judged)
             yield from self._measure(judged.asking)
             yield from self._with_work(asking)
 
+    def _next_page(
+        self, connection: Connection, segments: SegmentReader, after: int, *, ready: bool
+    ) -> tuple[list[LatestVersion], int, int]:
+        """The next outcomes that are to be judged, how many were looked at, and the place of the last."""
+        known = self._task.compiled.plan.digest
+        if ready and self._narrowed is None:
+            latest = self._runs.read(connection, segments, after=after)
+            if latest is not None:
+                # One set of criteria for all.
+                fresh = latest if self._again or latest[0][0][6] != known else []
+                self.tally.skip(Skip.ALREADY, len(latest) - len(fresh))
+                return fresh, len(latest), latest[-1][0][1]
+        page = self._query.read(connection, after=after, end=self._end)
+        if not page:
+            return [], 0, after
+        waiting = [one for one in page if self._again or one[6] != known]
+        results = batches.find_results(connection, self._scope.tenant, waiting)
+        fresh = [(one, kept) for one, kept in zip(waiting, results, strict=True) if kept is not None]
+        self.tally.skip(Skip.ALREADY, len(page) - len(waiting))
+        self.tally.skip(Skip.NO_RESULT, len(waiting) - len(fresh))
+        return fresh, len(page), page[-1][1]
+
     def _read(
-        self, connection: Connection, page: Sequence[OutcomePlace], *, ready: bool
+        self, connection: Connection, segments: SegmentReader, fresh: Sequence[LatestVersion], *, ready: bool
     ) -> tuple[JudgedPage, list[RescoreLine]]:
         """What can be judged at once, and all else."""
         task = self._task
-        known = task.compiled.plan.digest
-        waiting = [one for one in page if self._again or one[6] != known]
-        self.tally.skip(Skip.ALREADY, len(page) - len(waiting))
-        results = batches.find_results(connection, self._scope.tenant, waiting)
-        fresh = [(one, kept) for one, kept in zip(waiting, results, strict=True) if kept is not None]
-        self.tally.skip(Skip.NO_RESULT, len(waiting) - len(fresh))
         known_alike = {digest: self._alike(connection, digest) for digest in {one[6] for one, _ in fresh}}
-        segments = SegmentReader(connection, self._scope.tenant)
         judged = JudgedPage(rest=fresh)
         if ready and (task.may_measure or any(alike.may_answer for alike in known_alike.values())):
             judged = judge_page(fresh, segments, known_alike, task, self._store.surroundings.entropy)
