@@ -24,8 +24,8 @@ MAX_CONCURRENCY = 1_000
 MAX_REPEAT = 1_000
 REPORT_CASES = 32
 """Stored outputs that are judged before the time is asked for again."""
-SEGMENTS_TOGETHER = 2
-"""Segments of stored outputs that share a transaction: its commit costs about as much for two as for one."""
+SEGMENTS_TOGETHER = 4
+"""Segments of stored outputs that share a transaction: its commit costs about as much for several as for one."""
 PROGRESS_S = 0.2
 """How often progress is reported."""
 
