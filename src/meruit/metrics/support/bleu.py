@@ -50,7 +50,9 @@ def words_13a(text: str) -> list[str]:
             line = line.replace(symbol, apart)
     line = f" {line} "
     stop, comma = _STOP_BEFORE_DIGIT.search(line), _COMMA_BEFORE_DIGIT.search(line)
-    if (stop or comma) and (_STOP_MARK_DIGIT.search(line) or _COMMA_MARK_DIGIT.search(line)):
+    if (stop and _STOP_MARK_DIGIT.search(line, stop.start())) or (
+        comma and _COMMA_MARK_DIGIT.search(line, comma.start())
+    ):
         line = _marks_apart(line)
     else:
         # Full stop and comma are separated, except inside a number: 3.14, 1,000.
