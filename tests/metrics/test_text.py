@@ -3,6 +3,7 @@
 import asyncio
 import random
 import sys
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -361,6 +362,28 @@ def test_overlaps_do_not_depend_on_how_they_are_counted(one: list[str], other: l
         assert found == [metric(pair(" ".join(one), " ".join(other))) for metric in COMPARED]
 
 
+@given(
+    st.lists(st.integers(0, 12), min_size=1, max_size=60),
+    st.lists(st.integers(0, 15), max_size=60),
+    st.sampled_from([0, word_numbers.MAX_SOUGHT, word_numbers.MAX_BYTES]),
+)
+@example([*range(1, 60)], [*range(60)], 0)
+@example([1, 2, 1, 3, 1, 4, 1, 2], [1, 2, 1, 2, 1, 2, 1, 3], 0)
+def test_runs_of_short_texts_are_counted_however_they_are_found(one: list[int], other: list[int], sought: int) -> None:
+    runs = word_numbers.place_words(number_words(one, other))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(word_numbers, "MAX_SOUGHT", sought)
+        for order in range(2, ORDERS + 1):
+            assert runs is not None
+            runs = word_numbers.place_longer(runs)
+            assert (len(runs.reference), len(runs.text)) == (
+                max(0, len(one) - order + 1),
+                max(0, len(other) - order + 1),
+            )
+            had, found = (Counter(zip(*[words[at:] for at in range(order)], strict=False)) for words in (one, other))
+            assert word_numbers.count_placed(runs) == (had & found).total()
+
+
 @pytest.mark.parametrize("words", [word_numbers.MAX_BYTES - 1, word_numbers.MAX_BYTES, word_numbers.MAX_BYTES + 1])
 @pytest.mark.parametrize("known", [4, 40, 1_000])
 def test_texts_are_compared_where_numbers_cease_to_be_bytes(words: int, known: int) -> None:
@@ -481,7 +504,7 @@ def test_rouge_types_share_one_cutting_into_words() -> None:
     work = pair("a b", "b c")
     found_rouge(work)
     with_tokenizer("rougeL", "char", work)
-    assert list(work.derived.values()) == [(bytes([0, 1]), bytes([1, 3]))] * 2
+    assert list(work.derived.values()) == [(bytes([1, 2]), bytes([2, 0]))] * 2
 
 
 def test_comparing_is_costly_and_counting_is_not() -> None:

@@ -238,10 +238,11 @@ def bleu_score(ask: Ask) -> Measure:
 
 def _prepare_rouge(ask: Ask, name: str, compute: Callable[[NumberedPair], Finding], *, needed: int = 1) -> Measure:
     read = _word_reader(ask, name, ROUGE_TOKENIZER)
+    number = read.number
 
     def measure(work: Work) -> Finding:
         # All types of ROUGE share the words, as numbers.
-        words = work.derive(read.number)
+        words = work.derive(number)
         if isinstance(words, Missing):
             return words
         if len(words.reference) < needed:

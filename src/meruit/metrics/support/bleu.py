@@ -8,13 +8,15 @@ from meruit.metrics.support.word_numbers import (
     MAX_NUMBERED,
     NumberedPair,
     count_known,
+    count_placed,
     count_shared,
     count_shared_pairs,
     count_shared_words,
     count_values,
-    number_byte_runs,
     number_runs,
     number_words,
+    place_longer,
+    place_words,
 )
 
 ORDERS = 4
@@ -50,7 +52,9 @@ def words_13a(text: str) -> list[str]:
             line = line.replace(symbol, apart)
     line = f" {line} "
     stop, comma = _STOP_BEFORE_DIGIT.search(line), _COMMA_BEFORE_DIGIT.search(line)
-    if (stop or comma) and (_STOP_MARK_DIGIT.search(line) or _COMMA_MARK_DIGIT.search(line)):
+    if (stop and _STOP_MARK_DIGIT.search(line, stop.start())) or (
+        comma and _COMMA_MARK_DIGIT.search(line, comma.start())
+    ):
         line = _marks_apart(line)
     else:
         # Full stop and comma are separated, except inside a number: 3.14, 1,000.
@@ -121,11 +125,19 @@ def _count_runs(reference: Sequence[str], candidate: Sequence[str]) -> Iterator[
     """How many words both have, then how many pairs, triples and runs of four."""
     pair = number_words(reference, candidate)
     yield count_shared_words(pair)
+    if runs := place_words(pair):
+        while True:
+            runs = place_longer(runs)
+            yield count_placed(runs)
     if pair.base <= MAX_NUMBERED:
         yield count_shared_pairs(pair)
-        for runs in _number_long_runs(pair):
-            yield count_shared(*runs)
-        return
+        for numbers in number_runs(pair, ORDERS, shortest=3):
+            yield count_shared(*numbers)
+    else:
+        yield from _count_many_runs(pair)
+
+
+def _count_many_runs(pair: NumberedPair) -> Iterator[int]:
     repeated = True
     for order in range(2, ORDERS + 1):
         if repeated:
@@ -134,11 +146,3 @@ def _count_runs(reference: Sequence[str], candidate: Sequence[str]) -> Iterator[
             # Where no pair of words repeats no triple does, and nothing needs counting.
             found = len(count_known(_ngrams(pair.text, order), count_values(_ngrams(pair.reference, order))))
         yield found
-
-
-def _number_long_runs(pair: NumberedPair) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """The triples of both texts as numbers, then the runs of four."""
-    one, other = pair
-    if isinstance(one, bytes) and isinstance(other, bytes):
-        return number_byte_runs(one, other)
-    return number_runs(pair, ORDERS, shortest=3)

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
 from functools import cache
-from itertools import count, islice, pairwise
+from itertools import compress, count, islice
 from struct import pack, unpack
 from typing import Any, NamedTuple, TypeVar
 
@@ -12,15 +12,28 @@ T = TypeVar("T", bound=Hashable)
 SLICE_WORDS = 16_384
 """Words that are numbered or counted in one call."""
 WORD_BITS = 64
-MAX_ORDER = 4
-MAX_BYTES = 256
-"""Words of both texts up to which a word's number is one byte, and a run of MAX_ORDER words four."""
+MAX_BYTES = 255
+"""Words of both texts up to which a word's number is one byte, and so is the place of a run of words."""
+MAX_SOUGHT = 6
+"""Runs of a short text up to which they are sought one by one."""
 MAX_NUMBERED = 38_000
-"""Words of both texts up to which a run of MAX_ORDER words is a number below 2^61, which is its own hash."""
+"""Words of both texts up to which a run of four words is a number below 2^61, which is its own hash."""
 MAX_SHORT = 2_048
 """Words of both texts up to which pairs are counted by what follows each word: looking there could take long else."""
 MAX_NATIVE_CELLS = 100_000_000
 """Words times words up to which the common subsequence is computed in one call: some milliseconds without a pause."""
+
+_CODES = 256
+_PLACES = bytes(range(1, _CODES))
+_NOWHERE = b"\xff"
+"""Nothing to be found has this place, since each text has a word."""
+_FULL_IF_ZERO = b"\xff" + bytes(_CODES - 1)
+_MIXED = bytes(59 * code % _CODES for code in range(_CODES))
+"""Spreads places over all bytes, so that few pairs have the same sum."""
+
+
+# One byte after the other, from the first on, which is the highest.
+_integer = int.from_bytes
 
 
 class NumberedPair(NamedTuple):
@@ -31,18 +44,20 @@ class NumberedPair(NamedTuple):
 
     @property
     def base(self) -> int:
-        """More than any number."""
+        """No number is more, and none of a long text as much."""
         return len(self.reference) + len(self.text)
 
 
 def number_words(reference: Sequence[Hashable], text: Sequence[Hashable]) -> NumberedPair:
-    """Number each word by where it first comes."""
-    number = dict[Hashable, int]().setdefault
-    if len(reference) + len(text) <= MAX_BYTES:
-        return NumberedPair(bytes(map(number, reference, count())), bytes(map(number, text, count(len(reference)))))
+    """Number each word by where it first comes; in a short text, as a place in the reference or 0."""
+    number, middle = dict[Hashable, int]().setdefault, len(reference)
+    if middle + len(text) <= MAX_BYTES:
+        places = bytes(map(number, [*reference, *text], count(1)))
+        known = (b"\0" + _PLACES[:middle]).ljust(_CODES, b"\0")
+        return NumberedPair(places[:middle], places[middle:].translate(known))
     return NumberedPair(
         _number_all(reference, number, count()),
-        _number_all(text, number, count(len(reference))),
+        _number_all(text, number, count(middle)),
     )
 
 
@@ -98,24 +113,80 @@ def number_runs(
         yield numbers[: max(0, middle - order + 1)], numbers[middle : max(middle, length - order + 1)]
 
 
-def number_byte_runs(one: bytes, other: bytes) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """The runs of 3 words of both texts as numbers, then those of 4: each word is one byte of the number."""
-    middle, length = len(one), len(one) + len(other)
-    words = one + other + bytes(MAX_ORDER)
-    runs = bytearray(MAX_ORDER * length)
-    for place in range(MAX_ORDER):
-        # This word of all runs at once: every fourth byte.
-        runs[place::MAX_ORDER] = words[place : place + length]
-        if place >= MAX_ORDER - 2:
-            numbers = unpack(f"<{length}I", runs)
-            # What begins too near the end of a text is not a run.
-            yield numbers[: max(0, middle - place)], numbers[middle : max(middle, length - place)]
+class PlacedRuns(NamedTuple):
+    """Runs of words of two short texts, each as a place from 1 on where the reference has it, or 0 if it has none.
+
+    Equal runs have one place. A place is a byte, so that one translation looks up all runs of a text.
+    """
+
+    reference: bytes
+    text: bytes
+
+
+def place_words(pair: NumberedPair) -> PlacedRuns | None:
+    """The words of two texts as runs; None if their numbers are not places."""
+    reference, text = pair
+    return PlacedRuns(reference, text) if isinstance(reference, bytes) and isinstance(text, bytes) else None
+
+
+def place_longer(runs: PlacedRuns) -> PlacedRuns:
+    """The runs of one word more: all at once, each a byte of a long integer."""
+    one, both = runs.reference, runs.reference + runs.text
+    last, following = max(0, len(one) - 1), _integer(both[1:] + b"\0")
+    # Where a run goes on as it does at its place in the reference, the longer run has the same place.
+    ahead = _integer(both.translate(one.ljust(_CODES, _NOWHERE)))
+    found = _integer(both) & _full_where_zero(ahead ^ following, len(both))
+    if found.to_bytes(len(both)).count(0, 0, last) > MAX_SOUGHT:
+        found |= _places_by_sum(one, both, following, found)
+    places = bytearray(found.to_bytes(len(both)))
+    # The few that are left of the reference are sought one by one.
+    place = places.find(0, 0, last)
+    while place >= 0:
+        run, at = both[place : place + 2], place
+        while at >= 0:
+            places[at] = place + 1
+            at = both.find(run, at + 1)
+        place = places.find(0, place + 1, last)
+    # What begins with the last run of a text is not a longer one.
+    done = bytes(places)
+    return PlacedRuns(done[:last], done[len(one) : -1])
+
+
+def _places_by_sum(one: bytes, both: bytes, following: int, found: int) -> int:
+    """The places of longer runs that are not found yet: where a run has the same sum, if it is the same run."""
+    size, last = len(both), len(one) - 1
+    still = _full_where_zero(found, size)
+    sums = ((_integer(both.translate(_MIXED)) ^ following) & still).to_bytes(size)
+    guess = sums.translate(bytes.maketrans(sums[:last], _PLACES[:last]))
+    here = guess.translate((b"\0" + one).ljust(_CODES, _NOWHERE))
+    ahead = guess.translate(one.ljust(_CODES, _NOWHERE))
+    wrong = (_integer(here) ^ _integer(both)) | (_integer(ahead) ^ following)
+    return _integer(guess) & _full_where_zero(wrong, size) & still
+
+
+def _full_where_zero(number: int, size: int) -> int:
+    """All bits of each byte that is zero, and none of the others."""
+    return _integer(number.to_bytes(size).translate(_FULL_IF_ZERO))
+
+
+def count_placed(runs: PlacedRuns) -> int:
+    """How many runs both texts have; one that comes twice in both counts twice."""
+    reference, text = runs
+    known = text.translate(None, b"\0")
+    once = {*known}
+    found = len(once)
+    if found < len(known):
+        # What comes again in the reference has another place than its own.
+        again = _integer(reference) ^ _integer(_PLACES[: len(reference)])
+        for place in once.intersection(compress(reference, again.to_bytes(len(reference)))):
+            found += min(reference.count(place), known.count(place)) - 1
+    return found
 
 
 def count_shared_words(pair: NumberedPair) -> int:
     """How many words both texts have; one that comes twice in both counts twice."""
     # As short as a loop can be: for words, this is faster than a dict or a sort.
-    left, found = [0] * pair.base, 0
+    left, found = [0] * (pair.base + 1), 0
     for word in pair.reference:
         left[word] += 1
     for word in pair.text:
@@ -127,18 +198,22 @@ def count_shared_words(pair: NumberedPair) -> int:
 
 def count_shared_pairs(pair: NumberedPair) -> int:
     """How many pairs of neighbouring words both texts have; one that comes twice in both counts twice."""
+    one, other = pair
+    if words := place_words(pair):
+        return count_placed(place_longer(words))
     if pair.base > MAX_SHORT:
         return count_shared(*next(number_runs(pair, 2)))
     # Most words are followed by few others, which are found sooner than a number for the pair would be made.
+    # Unlike pairwise, zip uses one tuple again and again.
     followers: list[list[int] | None] = [None] * pair.base
-    for word, following in pairwise(pair.reference):
+    for word, following in zip(one, one[1:], strict=False):  # noqa: RUF007
         known = followers[word]
         if known is None:
             followers[word] = [following]
         else:
             known.append(following)
     found = 0
-    for word, following in pairwise(pair.text):
+    for word, following in zip(other, other[1:], strict=False):  # noqa: RUF007
         known = followers[word]
         if known is not None and following in known:
             known.remove(following)
