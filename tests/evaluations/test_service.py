@@ -228,18 +228,18 @@ def test_segments_share_transactions_and_an_interrupted_run_keeps_whole_ones(
         return record_all(self, evaluation, segments, **more)
 
     def interrupted() -> Iterator[Case]:
-        yield from (case(n) for n in range(3 * MAX_CASES + 1))
+        yield from (case(n) for n in range(5 * MAX_CASES + 1))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Evaluator, "record_all", watch)
     started = evaluator.start("first", criteria)
     with pytest.raises(KeyboardInterrupt):
         run_cases(evaluator, started, criteria, interrupted())
-    assert together == [2, 1]
-    assert reader.find("first").cases == 3 * MAX_CASES
-    record(evaluator, criteria, "first", [case(n) for n in range(3 * MAX_CASES + 1)])
+    assert together == [4, 1]
+    assert reader.find("first").cases == 5 * MAX_CASES
+    record(evaluator, criteria, "first", [case(n) for n in range(5 * MAX_CASES + 1)])
     found = reader.find("first")
-    assert (found.status, found.cases, found.segments) == (EvaluationStatus.FINISHED, 3 * MAX_CASES + 1, 4)
+    assert (found.status, found.cases, found.segments) == (EvaluationStatus.FINISHED, 5 * MAX_CASES + 1, 6)
 
 
 def test_a_case_without_an_output_is_nobodys_failure(
