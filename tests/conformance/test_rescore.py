@@ -11,12 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import select, update
+from tests.outcomes.making import together
 
 from meruit import SuccessCriteria, VerificationEngine
 from meruit.audit.check import check_store
-from meruit.log.entries import VersionSegmentEntry, read_entry
+from meruit.log.entries import VersionSegmentEntry, criteria_digest_of, read_entry
 from meruit.log.segment import segment_root, version_bytes
 from meruit.model.access import Scope
+from meruit.model.canonical import canonical
 from meruit.model.outcome import Labels
 from meruit.outcomes.rescore import in_bulk
 from meruit.outcomes.rescore import run as rescoring
@@ -27,9 +29,12 @@ from meruit.outcomes.service import Registrar, Submission
 from meruit.outcomes.store import batches
 from meruit.outcomes.store import read as outcomes
 from meruit.outcomes.store import versions as versions_module
+from meruit.outcomes.store.batches import OutcomePlace
 from meruit.outcomes.store.read import OutcomeFilter, OutcomeWork
+from meruit.outcomes.store.rescored import AddRescored, RescoredResult, RescoredVersions
 from meruit.outcomes.store.segments import SegmentReader
 from meruit.outcomes.store.versions import MAX_SPAN, VersionReader, VersionRun, can_form_run, pack_offsets
+from meruit.outcomes.store.write import AddVersions, NewVersion
 from meruit.store import tables
 from meruit.store.store import Store
 
@@ -349,3 +354,40 @@ def test_outcomes_of_one_run_are_read_together(store: Store, monkeypatch: pytest
     assert again(store, OLD).skipped == {Skip.ALREADY: 9}
     check_latest(store, ids, OUTPUTS, OLD)
     check_rows(store)
+
+
+def version_writes(store: Store, ids: Sequence[str], criteria: SuccessCriteria) -> tuple[AddRescored, AddVersions]:
+    """The second version of outcomes, as a rescore writes it, and as a service does for one after the other."""
+    engine, new = VerificationEngine(), RescoredVersions()
+    body = canonical(criteria.model_dump(exclude_defaults=True))
+    with store.database.reading() as connection:
+        table = tables.outcomes
+        rows = {row.id: row for row in connection.execute(select(table).where(table.c.id.in_(ids)))}
+    single = []
+    for number, one in enumerate(ids):
+        result = engine.verify_sync(one, {}, {"text": "word word", "confidence": 0.9}, criteria)
+        place = OutcomePlace(*(getattr(rows[one], name) for name in OutcomePlace._fields))
+        new.add(place, RescoredResult.of(result), b"%016d" % number)
+        single.append(NewVersion(one, 1, result, b"%016d" % number))
+    rescored = AddRescored.of("default", (body, criteria_digest_of(body)), new, "the threshold moved", 0)
+    return rescored, AddVersions("default", body, tuple(single), "the threshold moved")
+
+
+@pytest.mark.parametrize("order", [*itertools.permutations(range(3), 2)])
+def test_callers_of_one_transaction_double_no_version(store: Store, order: tuple[int, int]) -> None:
+    ids = [put(store, output) for output in OUTPUTS]
+    # Pages that overlap, and do not begin with the same outcome.
+    front, _ = version_writes(store, ids[:6], STRICTER)
+    back, single = version_writes(store, ids[3:], OTHER)
+    writes: list[Any] = [front, back, single]
+    first, second = together(store, [writes[one] for one in order])
+    expected = {0: set(ids[:6]), 1: set(ids[3:]), 2: set(ids[3:])}
+    assert {one.outcome_id for one in first} == expected[order[0]]
+    assert {one.outcome_id for one in second} == expected[order[1]] - expected[order[0]]
+    with store.database.reading() as connection:
+        rows = connection.execute(select(tables.outcomes)).all()
+        found = VersionReader(connection, "default").of_many({row.id: row.seq for row in rows})
+    for row in rows:
+        assert row.version == len(found[row.id])
+        assert [one.version for one in found[row.id]] == [*range(1, row.version + 1)]
+    assert check_store(store).problems == []

@@ -122,7 +122,7 @@ class NumberlessConclusion(Generic[T]):
         return b"".join(parts)
 
     def pieces(self, verified_at: bytes, numbers: Sequence[bytes]) -> tuple[bytes, bytes, bytes, bytes, bytes]:
-        """What stands around the id and the digests in the result of any work with this time and these numbers."""
+        """The pieces around the id and the digests in the result of any work with this time and these numbers."""
         parts = self.parts.copy()
         if self.places:
             parts[_FIRST_NUMBER:_TIME:2] = self.spread(numbers)

@@ -105,7 +105,7 @@ class FilledGaps(NamedTuple):
 
 
 class TemplateReader:
-    """Reads results that fill one template, by a few searches for what stands between the gaps."""
+    """Reads results that fill one template, by a few searches for the pieces between the gaps."""
 
     def __init__(self, template: ResultTemplate) -> None:
         parts, self._places = template.parts()
@@ -115,7 +115,7 @@ class TemplateReader:
     def read(self, written: bytes, contract_id: bytes) -> FilledGaps | None:
         """The gaps of the result of this contract; None where it does not fill the template.
 
-        The id is JSON without quotes. What stands for numbers may be any text, which the caller reads.
+        The id is JSON without quotes. A number may be any text, which the caller reads.
         """
         at = len(self._start) + len(contract_id)
         if not written.startswith(self._start + contract_id) or not written.startswith(self._first, at):

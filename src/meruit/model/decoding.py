@@ -22,7 +22,7 @@ def json_decoder(kind: type[T]) -> msgspec.json.Decoder[T]: ...
 @overload
 def json_decoder(kind: Any) -> msgspec.json.Decoder[Any]: ...
 def json_decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    """A decoder of JSON into this type; the same one for all that ask."""
+    """A decoder of JSON into this type; the same one for all callers."""
     found = _known.get(kind)
     if found is None:
         with _one_at_a_time:
@@ -35,7 +35,7 @@ def msgpack_decoder(kind: type[T]) -> msgspec.msgpack.Decoder[T]: ...
 @overload
 def msgpack_decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]: ...
 def msgpack_decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
-    """The same for MessagePack, made anew for each that asks."""
+    """The same for MessagePack, made again for each caller."""
     with _one_at_a_time:
         return msgspec.msgpack.Decoder(kind)
 

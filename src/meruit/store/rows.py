@@ -91,6 +91,15 @@ class Rows(Generic[T]):
         """The rows of this kind that the transaction writes."""
         return [value for key, value in writing.row_cache.written.items() if key[0] is self and value is not None]
 
+    def has(self, writing: _Transaction, *parts: str | int) -> bool:
+        """Whether this transaction has written the row."""
+        return writing.row_cache.written.get((self, *parts)) is not None
+
+    def any(self, writing: _Transaction) -> bool:
+        """Whether it has written any of this kind."""
+        written = writing.row_cache.written
+        return any(key[0] is self and value is not None for key, value in written.items())
+
 
 class RowMarks(Rows[bool]):
     """One kind of mark on rows: something that this transaction has done to them."""
@@ -98,12 +107,3 @@ class RowMarks(Rows[bool]):
     def add(self, writing: _Transaction, *parts: str | int) -> None:
         """Mark a row."""
         writing.row_cache.put((self, *parts), value=True)
-
-    def has(self, writing: _Transaction, *parts: str | int) -> bool:
-        """Whether the row is marked."""
-        return writing.row_cache.written.get((self, *parts)) is not None
-
-    def any(self, writing: _Transaction) -> bool:
-        """Whether any row is marked."""
-        written = writing.row_cache.written
-        return any(key[0] is self and value is not None for key, value in written.items())

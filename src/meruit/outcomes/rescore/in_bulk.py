@@ -87,7 +87,7 @@ class JudgedPage:
 
     def count(self, recorded: Collection[str]) -> Counter[tuple[AlikeResult, RescoredVerdict]]:
         """How many of those that were recorded turned from what to what."""
-        # What was judged one by one stands behind them.
+        # Versions that were judged one by one follow them.
         judged = zip(self.before, self.versions.verdicts, self.versions.outcomes, strict=False)
         return Counter([(before, verdict) for before, verdict, outcome in judged if outcome[0] in recorded])
 
@@ -105,7 +105,7 @@ class _Form:
         self.verdict = verdict = conclusion.shared
         line = b'[%d,"' % template, b"%b,%b]" % (known, verdict.line)
         self.parts = *conclusion.pieces(now, encoded), *line, verdict.form, verdict.event
-        """The pieces of the result; the ends of the line in the segment; what is hashed and told of a version."""
+        """The pieces of the result; the ends of the line in the segment; its entry and its event."""
 
 
 _Ready = tuple[OutcomePlace, AlikeResult, _Form, _Digests]

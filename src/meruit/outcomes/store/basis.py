@@ -12,7 +12,7 @@ from meruit.log.entries import Entry, EvidenceEntry, VerdictEntry, VersionSegmen
 from meruit.log.segment import VersionEntry, segment_root, version_bytes
 from meruit.outcomes.segment import open_versions
 from meruit.outcomes.store.segments import fetch_segment
-from meruit.outcomes.store.versions import RunReader
+from meruit.outcomes.store.versions import VerdictRunReader
 from meruit.store.log_guard import find_forged_leaf
 from meruit.store.transaction import WriteTransaction
 
@@ -54,7 +54,7 @@ class VersionBasis(msgspec.Struct, frozen=True):
             return "version"
         seq, evidence_leaf, *salts, leaf, salt, place = row
         if leaf is None:
-            in_runs = RunReader(writing.fetch, tenant).places(outcome_id, seq)
+            in_runs = VerdictRunReader(writing.fetch, tenant).places(outcome_id, seq)
             held = next((one for one in in_runs if one.version == self.version), None)
             if held is None:
                 return "version"

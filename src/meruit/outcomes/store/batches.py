@@ -16,7 +16,7 @@ from meruit.model.access import Scope
 from meruit.model.outcome import OutcomeSummary
 from meruit.outcomes.store.read import OutcomeFilter, OutcomeWork, fitting, forward
 from meruit.outcomes.store.segments import SegmentReader
-from meruit.outcomes.store.versions import MAX_SPAN, RunPlace, RunReader, VersionReader, VersionRow, VersionRun
+from meruit.outcomes.store.versions import MAX_SPAN, RunPlace, VerdictRunReader, VersionReader, VersionRow, VersionRun
 from meruit.store import tables
 from meruit.store.blobs import BlobStore
 from meruit.store.database import fetch, in_style
@@ -179,7 +179,7 @@ class RunScan:
         """The run with the latest version that begins at a place; several are looked up at once."""
         if first > self._looked_up:
             self._looked_up = first + MAX_SPAN - 1
-            runs = RunReader(partial(fetch, connection), self._tenant).between(first, self._looked_up)
+            runs = VerdictRunReader(partial(fetch, connection), self._tenant).between(first, self._looked_up)
             # What another process adds meanwhile is noticed: the rows say another version then.
             self._known = {run.first: run for run in runs if run.offsets is None and run.last <= self._end}
         return self._known.get(first)
@@ -189,7 +189,7 @@ def find_results(connection: Connection, tenant: str, page: Sequence[OutcomePlac
     """Where the latest result of each outcome of a page is; None where that is not recorded."""
     if not page:
         return []
-    reader = RunReader(partial(fetch, connection), tenant)
+    reader = VerdictRunReader(partial(fetch, connection), tenant)
     seqs, versions = [row[1] for row in page], [row[2] for row in page]
     wanted = {*versions}
     held: dict[int, dict[int, KeptResult]] = {version: {} for version in wanted}

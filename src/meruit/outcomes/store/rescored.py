@@ -28,7 +28,7 @@ from meruit.outcomes.segment import (
 )
 from meruit.outcomes.store.basis import VersionBasis
 from meruit.outcomes.store.batches import OutcomePlace
-from meruit.outcomes.store.segments import write_segment
+from meruit.outcomes.store.segments import gathered_outcomes, write_segment
 from meruit.outcomes.store.versions import can_form_run, pack_offsets
 from meruit.outcomes.store.write import ERASED, LATEST_RESULTS, LatestResult, RecordedVersion, commit_criteria
 from meruit.store import tables
@@ -56,7 +56,7 @@ class RescoredVerdict:
     form: bytes
     """What is hashed of such a version into the tree of its segment, without the gaps."""
     event: bytes
-    """The same in the event that tells of the segment."""
+    """The same in the event of the segment."""
 
     @classmethod
     def of(cls, result: VerificationResult) -> Self:
@@ -241,9 +241,9 @@ class AddRescored:
         """
         versions, draft = self.versions, self.draft
         fit, places = _find_fit(writing, self.tenant, versions.outcomes)
-        if ERASED.any(writing):
-            # What was erased stays so, also by a caller of this group: a result would say again what is forgotten.
-            fit = [one for one in fit if not ERASED.has(writing, self.tenant, versions.outcomes[one][0])]
+        taken = self._find_taken(writing)
+        if taken:
+            fit = [one for one in fit if versions.outcomes[one][0] not in taken]
         if not fit:
             return []
         if len(fit) < len(versions):
@@ -257,6 +257,18 @@ class AddRescored:
             RecordedVersion(outcome[0], outcome[2] + 1, leaves[place] if leaf is None else leaves.get(place, leaf))
             for place, outcome in enumerate(versions.outcomes)
         ]
+
+    def _find_taken(self, writing: WriteTransaction) -> set[str]:
+        """The outcomes that another caller of the group has erased, or given a version.
+
+        Their rows do not say so yet. What is erased stays so: a result would say again what is forgotten.
+        """
+        ids = [outcome[0] for outcome in self.versions.outcomes]
+        taken = gathered_outcomes(writing, ids)
+        for marked in (ERASED, LATEST_RESULTS):
+            if marked.any(writing):
+                taken.update(one for one in ids if marked.has(writing, self.tenant, one))
+        return taken
 
     def _write_segment(
         self,

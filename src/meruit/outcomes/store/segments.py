@@ -85,6 +85,14 @@ def find_gathered(writing: WriteTransaction, outcome_id: str) -> list[tuple[int,
     ]
 
 
+def gathered_outcomes(writing: WriteTransaction, outcomes: Sequence[str]) -> set[str]:
+    """Those of these outcomes that a new segment of the transaction holds a version of."""
+    found = set[str]()
+    for one in _GATHERED.rows_to_write(writing):
+        found.update({*outcomes}.intersection(one.outcomes))
+    return found
+
+
 def rewrite_segment(writing: WriteTransaction, tenant: str, before: GatheredSegment, blob: bytes) -> None:
     """Put another blob in place of a segment's; its entry in the log stays."""
     part = in_database(blob)

@@ -54,7 +54,7 @@ class VersionRow(Record, frozen=True):
 
 
 class RunPlace(Record, frozen=True):
-    """A version that a run holds; what the verdict was stands in the segment only."""
+    """A version that a run holds; the verdict is in the segment only."""
 
     outcome_id: str
     version: int
@@ -92,7 +92,7 @@ class VersionRun(Record, frozen=True):
         return inside and last - first == len(seqs) - 1
 
     def place_of(self, seq: int) -> int | None:
-        """Where the segment holds the version of the outcome that stands there."""
+        """Where the segment holds the version of the outcome at this place."""
         if not self.first <= seq <= self.last:
             return None
         if self.offsets is None:
@@ -132,7 +132,7 @@ def can_form_run(seqs: Sequence[int]) -> bool:
     return near and all(before < after for before, after in pairwise(seqs))
 
 
-class RunReader:
+class VerdictRunReader:
     """Reads the runs of one tenant, block by block."""
 
     def __init__(self, fetch_rows: Fetch, tenant: str) -> None:
@@ -170,14 +170,14 @@ class VersionReader:
     def __init__(self, connection: "Connection", tenant: str) -> None:
         self._connection, self._tenant = connection, tenant
         self.segments = SegmentReader(connection, tenant)
-        self._runs = RunReader(partial(fetch, connection), tenant)
+        self._runs = VerdictRunReader(partial(fetch, connection), tenant)
 
     def of(self, outcome_id: str, seq: int) -> list[VersionRow | RunPlace]:
         """All versions of an outcome, oldest first."""
         return self.of_many({outcome_id: seq})[outcome_id]
 
     def of_many(self, seqs: Mapping[str, int]) -> dict[str, list[VersionRow | RunPlace]]:
-        """The same for outcomes by their ids, given where each stands."""
+        """The same for outcomes by their ids, given the place of each."""
         found = {one: self._in_runs(one, seq) for one, seq in seqs.items()}
         for row in self._rows(_ROWS, [*seqs]):
             found[row.outcome_id].append(row)
@@ -186,7 +186,7 @@ class VersionReader:
         return found
 
     def latest(self, places: Mapping[str, tuple[int, int]]) -> dict[str, list[VersionRow | RunPlace]]:
-        """The same for the latest version of each, given where it stands and the number of that version."""
+        """The same for the latest version of each, given its place and the number of that version."""
         found = {
             one: [held for held in self._in_runs(one, seq) if held.version == version]
             for one, (seq, version) in places.items()
@@ -231,7 +231,7 @@ class VersionReader:
 def find_places(writing: WriteTransaction, tenant: str, outcome_id: str, seq: int) -> list[tuple[int, int]]:
     """The leaf of each segment that holds a version of the outcome, and its place there; new segments included."""
     found = [(leaf, place) for leaf, place in writing.fetch(_PLACES, tenant, outcome_id)]
-    found += [(one.leaf, one.place) for one in RunReader(writing.fetch, tenant).places(outcome_id, seq)]
+    found += [(one.leaf, one.place) for one in VerdictRunReader(writing.fetch, tenant).places(outcome_id, seq)]
     return found + find_gathered(writing, outcome_id)
 
 

@@ -15,6 +15,7 @@ from meruit.model.outcome import Labels
 from meruit.model.time import to_micros
 from meruit.model.verdict import VerificationResult
 from meruit.outcomes.store.basis import VersionBasis
+from meruit.outcomes.store.segments import find_gathered
 from meruit.store import tables
 from meruit.store.blobs import EvidencePart
 from meruit.store.rows import RowMarks, Rows
@@ -314,6 +315,8 @@ class AddVersions(msgspec.Struct, frozen=True):
                 continue
             # What was erased stays so, also by a caller of this group: a result would say again what is forgotten.
             if row.input_address is None or ERASED.has(writing, self.tenant, new.outcome_id):
+                continue
+            if find_gathered(writing, new.outcome_id) or LATEST_RESULTS.has(writing, self.tenant, new.outcome_id):
                 continue
             if new.is_measured:
                 result = new.result
