@@ -22,6 +22,7 @@ from meruit.model.outcome import Labels
 from meruit.outcomes.rescore.run import LocalRunner, rescore
 from meruit.outcomes.segment import open_versions, pack, pack_version
 from meruit.outcomes.store import read as outcomes
+from meruit.outcomes.store import versions
 from meruit.outcomes.store.basis import VersionBasis
 from meruit.outcomes.store.erase import Erase, erase
 from meruit.outcomes.store.together import RecordTogether
@@ -40,6 +41,12 @@ def records(store_location: Location) -> Iterator[Store]:
     opened = Store.open(store_location)
     yield opened
     opened.close()
+
+
+@pytest.fixture(autouse=True)
+def small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of a few outcomes."""
+    monkeypatch.setattr(versions, "MIN_RUN", 1)
 
 
 def make_outcomes(store: Store, *contracts: str | None) -> list[str]:

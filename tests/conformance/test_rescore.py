@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select, update
 from tests.outcomes.making import together
@@ -117,6 +117,12 @@ def check_rows(store: Store, *, tampered: bool = False) -> None:
             assert entry.root == segment_root([version_bytes(one.entry()) for one in contents]).hex()
             assert sorted(several) == [*range(len(contents))]
     assert (check_store(store).problems != []) is tampered
+
+
+@pytest.fixture(autouse=True)
+def small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of a few outcomes."""
+    monkeypatch.setattr(versions_module, "MIN_RUN", 1)
 
 
 @pytest.fixture
@@ -279,6 +285,19 @@ def test_outcomes_near_each_other_share_a_run(store: Store) -> None:
     check_rows(store)
 
 
+def test_few_outcomes_have_rows(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions_module, "MIN_RUN", 10)
+    ids = [put(store, output) for output in OUTPUTS]
+    again(store, STRICTER)
+    assert runs_of(store) == []
+    check_latest(store, ids, OUTPUTS, STRICTER)
+    monkeypatch.setattr(versions_module, "MIN_RUN", 9)
+    again(store, OLD)
+    assert runs_of(store) == [(3, False)]
+    check_latest(store, ids, OUTPUTS, OLD)
+    check_rows(store)
+
+
 def test_outcomes_far_from_each_other_have_rows(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions_module, "MAX_SPAN", 8)
     ids = [put(store, output) for output in OUTPUTS]
@@ -294,7 +313,8 @@ def test_outcomes_far_from_each_other_have_rows(store: Store, monkeypatch: pytes
     check_rows(store)
 
 
-@given(st.lists(st.integers(1, MAX_SPAN // 4), min_size=1, max_size=12), st.integers(1, 10**9))
+@given(st.lists(st.integers(1, MAX_SPAN // 48), min_size=1, max_size=80), st.integers(1, 10**9))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_run_knows_its_outcomes(steps: list[int], first: int) -> None:
     seqs = [first + step for step in itertools.accumulate(steps)]
     assert can_form_run(seqs) == (seqs[-1] - seqs[0] < MAX_SPAN)

@@ -16,6 +16,7 @@ from meruit.model.outcome import Labels
 from meruit.model.time import to_micros
 from meruit.model.verdict import VerificationResult
 from meruit.outcomes.store import criteria
+from meruit.outcomes.store import versions as versions_module
 from meruit.outcomes.store.batches import OutcomePlace
 from meruit.outcomes.store.rescored import AddRescored, RescoredResult, RescoredVersions
 from meruit.outcomes.store.write import AddVersions, NewOutcome, NewVersion
@@ -138,6 +139,10 @@ class Request:
             case Kind.ADVANCE:
                 made = Advance(self.name or CONSUMER, self.upto)
         return made
+
+
+# Few outcomes are enough for a run here.
+versions_module.MIN_RUN = 1
 
 
 def rescored_like(store: Store, several: AddVersions) -> AddRescored:

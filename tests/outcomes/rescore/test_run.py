@@ -39,6 +39,7 @@ from meruit.outcomes.rescore.run import (
 from meruit.outcomes.service import Registrar, Submission
 from meruit.outcomes.store import batches
 from meruit.outcomes.store import read as outcomes
+from meruit.outcomes.store import versions as versions_module
 from meruit.outcomes.store.erase import erase
 from meruit.outcomes.store.read import OutcomeFilter, OutcomeWork
 from meruit.outcomes.store.rescored import AddSeveral, RescoredVerdict
@@ -60,6 +61,12 @@ def criteria_of(*parts: Mapping[str, Any], **whole: Any) -> SuccessCriteria:
 OLD = criteria_of(WORDS, LATENCY)
 STRICTER = criteria_of({**WORDS, "threshold": 3}, LATENCY)
 OTHER = criteria_of({"metric": "output_length", "metric_type": "count", "comparison": "gte", "threshold": 12})
+
+
+@pytest.fixture(autouse=True)
+def small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of a few outcomes."""
+    monkeypatch.setattr(versions_module, "MIN_RUN", 1)
 
 
 @pytest.fixture

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 MAX_SPAN = 4_096
 """Places from the first outcome of a run to its last: how far back a run may begin that holds an outcome."""
+MIN_RUN = 32
+"""Versions from which a run is made: reading one outcome reads all runs around it, of which there must be few."""
 MAX_BLOCKS = 4
 """Blocks of MAX_SPAN places whose runs are remembered while outcomes are read in their order."""
 MAX_IDS = 500
@@ -127,9 +129,9 @@ def pack_offsets(seqs: Sequence[int]) -> bytes | None:
 
 
 def can_form_run(seqs: Sequence[int]) -> bool:
-    """Whether outcomes at these places are in order, and near enough to each other."""
-    near = seqs[-1] - seqs[0] < MAX_SPAN
-    return near and all(before < after for before, after in pairwise(seqs))
+    """Whether outcomes at these places are enough, in order, and near enough to each other."""
+    fit = len(seqs) >= MIN_RUN and seqs[-1] - seqs[0] < MAX_SPAN
+    return fit and all(before < after for before, after in pairwise(seqs))
 
 
 class VerdictRunReader:
