@@ -14,7 +14,15 @@ from tests.outcomes.making import ENGINE, criteria_of
 from meruit.errors import StoreError
 from meruit.log.commitment import SALT_BYTES, commitment
 from meruit.log.segment import MAX_CASES, VersionEntry, read_version, segment_root, version_bytes, version_form
-from meruit.outcomes.segment import OpenVersions, PackedVersion, VersionContent, open_versions, pack, pack_version
+from meruit.outcomes.segment import (
+    OpenVersions,
+    PackedVersion,
+    PackedVersions,
+    VersionContent,
+    open_versions,
+    pack,
+    pack_version,
+)
 
 RESULT = ENGINE.verify_sync("c", {"reference": "the cat sat"}, {"text": "the cat"}, criteria_of(), {})
 HASHES = (sha256(b"i").hexdigest(), sha256(b"o").hexdigest(), sha256(b"m").hexdigest())
@@ -116,6 +124,28 @@ def test_a_damaged_blob_is_refused() -> None:
             opened.split(0)
     with pytest.raises(StoreError):
         open_versions(blob).result(1)
+
+
+@given(st.lists(contents(), min_size=1, max_size=6), st.data())
+def test_some_versions_are_packed_as_if_alone(several: list[VersionContent], data: st.DataObject) -> None:
+    whole = PackedVersions()
+    for one in several:
+        whole.add(pack_version(one))
+    places = data.draw(st.lists(st.sampled_from(range(len(several))), min_size=1, unique=True))
+    alone = pack([pack_version(several[place]) for place in places])
+    # A template that only others need may say what was erased.
+    assert whole.pick(places).draft() == alone
+    assert open_versions(alone.blob).contents() == [several[place] for place in places]
+
+
+@pytest.mark.parametrize("text", [b"[", b"{}", b"[0]", b"[]"])
+def test_lines_that_cannot_be_read_together_are_refused(text: bytes) -> None:
+    opened = open_versions(pack([pack_version(_content("out_1"))]).blob)
+    assert [line.outcome for line in opened.quick_lines] == ["out_1"]
+    twice = b"%b,%b" % (opened.lines[0], opened.lines[0])
+    for damaged in (text, twice):
+        with pytest.raises(StoreError):
+            len(OpenVersions(replace(opened.blob, text=damaged)).quick_lines)
 
 
 @pytest.mark.parametrize("known", ['"2026-11-01T00:00:00Z"', '["2026-11-01T00:00:00Z","x"]', "[]", "1"])

@@ -52,7 +52,7 @@ from meruit.model.contract import parse_stored_work
 from meruit.model.decoding import decode_json
 from meruit.model.usage import UsageCode
 from meruit.model.verdict import VerificationResult
-from meruit.outcomes.records import VersionReader, result_from, run_of
+from meruit.outcomes.records import VersionReader, run_of
 from meruit.outcomes.segment import open_versions
 from meruit.review.label import ReviewTerms, draws_digest, label_content
 from meruit.store import tables
@@ -327,10 +327,7 @@ def _compare_versions(reading: Reading, row: Any, entry: VersionSegmentEntry) ->
         found = places.get(one.outcome)
         if found is None or (found.place, found.version) != (place, one.version):
             yield f"version of {one.outcome}"
-        result = None if contents[place].result is None else result_from(contents[place].result)
-        if result is not None and result.exact != one.score:
-            yield f"score of {one.outcome}"
-        if result is None and not _is_erased(reading, row.tenant, one, RESULT):
+        if contents[place].result is None and not _is_erased(reading, row.tenant, one, RESULT):
             yield f"result of {one.outcome}"
         if entry.evidence:
             outcome = recorded.get(one.outcome)
