@@ -35,8 +35,8 @@ from meruit.model.work import Work, written_output
 from meruit.store.transaction import CHANCE_BYTES, id_prefix
 from meruit.verify.catalogue import CompiledCriteria
 
-CLOCK_CASES = 16
-"""Cases that are judged before the clock is read again."""
+CLOCK_CASES = 64
+"""Cases that are judged before the clock is read again: a few milliseconds."""
 _CHANCE_DIGITS = 2 * CHANCE_BYTES
 _CASE_SALTS = SALTS * SALT_BYTES
 _cut_salts = Struct(f"{SALT_BYTES}s" * SALTS).unpack_from
@@ -76,6 +76,10 @@ class _WrittenVerdict:
         return cls(found, (f"{LEAF.decode()}{first}", *before, middle, to_result, end), line_end)
 
 
+_Form = tuple[int, bytes, bytes, bytes, bytes, bytes, bytes]
+"""The number of the template, what a line says of the time and the numbers, and the pieces of the result."""
+
+
 class BulkJudge:
     """Judges cases by one set of criteria, and gathers them until a segment is full."""
 
@@ -92,8 +96,8 @@ class BulkJudge:
         self._lines: list[bytes] = []
         self._leaves: list[bytes] = []
         self._templates: dict[ResultTemplate, int] = {}
-        self._numbers: dict[NumberlessConclusion[_WrittenVerdict], int] = {}
-        """The template of each conclusion that was met."""
+        self._forms: dict[tuple[NumberlessConclusion[_WrittenVerdict], bytes], _Form] = {}
+        """For the same numbers, as JSON, at the same time."""
         self._size = 0
         self._chances, self._salts = "", bytearray()
 
@@ -148,18 +152,15 @@ class BulkJudge:
         place = len(summaries)
         if place % CLOCK_CASES == 0 or not self._chances:
             self._prepare(place)
-        number = self._numbers.get(conclusion)
-        if number is None:
-            number = self._number(conclusion)
-        at, name_json, repeat = self._at, _encode(name), case.repeat
+        encoded = _encode(numbers)
+        form = self._forms.get((conclusion, encoded)) or self._make_form(conclusion, encoded)
+        number, known, start, middle, to_made, to_facts, result_end = form
+        name_json, repeat = _encode(name), case.repeat
         outcome = self._prefix + self._chances[place * _CHANCE_DIGITS : (place + 1) * _CHANCE_DIGITS]
         outcome_bytes = outcome.encode()
-        if numbers:
-            written = _encode(numbers)
-            result = conclusion.write(outcome_bytes, at, written[1:-1].split(b","), input_hex, output_hex, metadata_hex)
-            known = b"[%b,%b" % (at, written[1:])
-        else:
-            result, known = conclusion.write(outcome_bytes, at, (), input_hex, output_hex, metadata_hex), at
+        result = b"".join(
+            (start, outcome_bytes, middle, input_hex, to_made, output_hex, to_facts, metadata_hex, result_end)
+        )
         # As `write_line` and `write_case` write them.
         line = b'[%d,%b,%d,"%b",1,%b,%b,%b,%b%b' % (
             *(number, name_json, repeat, outcome_bytes, input_, output, metadata, known, shared.line_end),
@@ -221,12 +222,15 @@ class BulkJudge:
         if place % CLOCK_CASES == 0 or not self._prefix:
             self._prefix = id_prefix("out", to_micros(self._surroundings.clock()))
             self._at = encode_time(self._engine.now())
+            self._forms.clear()
 
-    def _number(self, conclusion: NumberlessConclusion[_WrittenVerdict]) -> int:
-        """The number of its template in the segment."""
+    def _make_form(self, conclusion: NumberlessConclusion[_WrittenVerdict], encoded: bytes) -> _Form:
+        """What cases have in common that end alike with the same numbers, at this time."""
         number = self._templates.setdefault(conclusion.template, len(self._templates))
-        self._numbers[conclusion] = number
-        return number
+        numbers = encoded[1:-1].split(b",") if len(encoded) > len(b"[]") else []
+        known = b"[%b,%b" % (self._at, encoded[1:]) if numbers else self._at
+        made = self._forms[conclusion, encoded] = number, known, *conclusion.pieces(self._at, numbers)
+        return made
 
     def _keep_packed(self, case: PackedCase) -> None:
         """Keep a case that was judged for itself."""
