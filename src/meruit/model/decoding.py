@@ -56,5 +56,6 @@ def convert_to(value: Any, kind: type[T], *, strict: bool = True) -> T: ...
 def convert_to(value: Any, kind: Any, *, strict: bool = True) -> Any: ...
 def convert_to(value: Any, kind: Any, *, strict: bool = True) -> Any:
     """Make this type of plain values; raises `msgspec.ValidationError`."""
-    json_decoder(kind)
+    if kind not in _known:
+        json_decoder(kind)
     return msgspec.convert(value, kind, strict=strict)
