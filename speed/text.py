@@ -15,7 +15,7 @@ from meruit.model.work import Work
 from meruit.registry import Ask
 from speed.measure import Row, interleaved
 
-TARGETS = {100: 15, 500: 50, 2_000: 150}
+TARGETS = {100: 20, 500: 60, 2_000: 250}
 PAIRS = 20
 """Different pairs in one measurement; each call also makes its pair unlike any before."""
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import msgspec
 import pytest
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, insert, select, update
 from tests.outcomes.making import ENGINE, body_of, criteria_of, outcome, recorded, together
 
 from meruit.audit.bundle import CaseReceipt, Entries, LoggedEntry, Receipt, VersionsFile, pack_files, unpack
@@ -19,10 +19,10 @@ from meruit.log.entries import EvidenceEntry, VerdictEntry, VersionSegmentEntry,
 from meruit.log.segment import read_version, version_bytes
 from meruit.model.access import Scope
 from meruit.model.outcome import Labels
-from meruit.outcomes.rescore.run import LocalRunner, rescore
+from meruit.outcomes.rescore.run import LocalRunner, Skip, rescore
 from meruit.outcomes.segment import open_versions, pack, pack_version
+from meruit.outcomes.store import batches, versions
 from meruit.outcomes.store import read as outcomes
-from meruit.outcomes.store import versions
 from meruit.outcomes.store.basis import VersionBasis
 from meruit.outcomes.store.erase import Erase, erase
 from meruit.outcomes.store.together import RecordTogether
@@ -307,6 +307,57 @@ def test_a_run_that_was_changed_is_named(records: Store, change: object) -> None
     assert check_store(records).problems == []
     _change(records, change)
     assert {problem.code for problem in check_store(records).problems} == {"row"}
+
+
+def test_a_version_that_is_there_twice_is_named(records: Store) -> None:
+    one, _ = make_outcomes(records, None, None)
+    rescored(records)
+    with records.database.reading() as connection:
+        run = connection.execute(select(_runs)).one()
+        first = connection.execute(select(tables.verdicts).where(tables.verdicts.c.outcome_id == one)).one()
+    twice = {**first._mapping, "version": 2, "leaf": run.leaf, "criteria_digest": run.criteria_digest, "place": 0}
+    twice |= {"reason": run.reason, "salt": None, "result": None}
+    _change(records, insert(tables.verdicts).values(**twice))
+    assert [problem.code for problem in check_store(records).problems] == ["row"]
+    _change(records, tables.verdicts.delete().where(tables.verdicts.c.version == 2))
+    assert check_store(records).problems == []
+    shifted = {**run._mapping, "first_seq": run.first_seq - 1, "offsets": b"\0\1\0\2"}
+    _change(records, insert(_runs).values(**shifted))
+    assert {problem.code for problem in check_store(records).problems} == {"row"}
+
+
+def test_outcomes_without_their_versions_are_not_left_out(records: Store) -> None:
+    make_outcomes(records, None, None)
+    rescored(records)
+    _change(records, delete(_runs))
+    with records.database.reading() as connection:
+        page = outcomes.page(connection, SCOPE).items
+        for every in (False, True):
+            with pytest.raises(RecordTampered):
+                batches.versions(connection, TENANT, page, every=every)
+    counted = rescore(
+        records,
+        ENGINE,
+        TENANT,
+        criteria_of(0.1),
+        narrowed=None,
+        reason="again",
+        runner=LocalRunner(),
+        now=NOW,
+        progress=lambda _done, _total: None,
+    )
+    assert counted.skipped == {Skip.NO_VERSION: 2}
+
+
+def test_no_outcome_inherits_the_result_of_another(records: Store) -> None:
+    make_outcomes(records, None, None)
+    rescored(records)
+    with records.database.reading() as connection:
+        run = connection.execute(select(_runs)).one()
+    # As if each outcome had been judged as its neighbour was.
+    _change(records, update(_runs).values(first_seq=run.first_seq - 1, last_seq=run.last_seq - 1, offsets=None))
+    with pytest.raises(RecordTampered):
+        rescored(records, 0.1)
 
 
 def test_an_outcome_is_not_read_from_a_run_of_others(records: Store) -> None:

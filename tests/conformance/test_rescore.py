@@ -411,3 +411,29 @@ def test_callers_of_one_transaction_double_no_version(store: Store, order: tuple
         assert row.version == len(found[row.id])
         assert [one.version for one in found[row.id]] == [*range(1, row.version + 1)]
     assert check_store(store).problems == []
+
+
+def test_what_is_judged_one_by_one_is_in_the_same_run(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = [put(store, output) for output in OUTPUTS]
+    again(store, STRICTER)
+    measure = RescoreTask.measure
+
+    def refuse(self: RescoreTask, alike: Any, work: OutcomeWork, digests: Any) -> Any:
+        return None if b"word word" in (work.output or b"") else measure(self, alike, work, digests)
+
+    monkeypatch.setattr(RescoreTask, "measure", refuse)
+    again(store, OTHER)
+    assert runs_of(store) == [(2, False), (3, False)]
+    check_latest(store, ids, OUTPUTS, OTHER)
+    check_rows(store)
+
+
+def test_a_contract_of_a_client_may_be_named_as_ours_begin(store: Store) -> None:
+    registrar = Registrar(VerificationEngine(), store)
+    for number, output in enumerate(OUTPUTS):
+        labels = Labels(contract_id="con_x") if number == 4 else Labels()
+        work = Submission({"question": "?"}, output, {"duration_ms": 100}, labels)
+        registrar.record_sync("default", registrar.judge_sync(registrar.compile(OLD), work))
+    again(store, STRICTER)
+    assert runs_of(store) == [(2, False)]
+    check_rows(store)

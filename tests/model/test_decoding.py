@@ -1,6 +1,7 @@
 """Structs are read from several threads at once, also for the first time; and only through one module."""
 
 import ast
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -52,6 +53,44 @@ def test_threads_may_read_a_struct_for_the_first_time_together() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", FIRST_READS], capture_output=True, text=True, check=False, timeout=300
     )
+    assert ended.returncode == 0, ended.stderr
+
+
+# One thread makes decoders all the time; a child that is forked meanwhile makes one, too.
+FORKED = """
+import os, sys, threading
+import msgspec
+from meruit.model.decoding import decode_json
+
+def fields(name):
+    return msgspec.defstruct(name, [(f"field_{field}", int | str | None) for field in range(40)])
+
+def run():
+    number = 0
+    while not done:
+        number += 1
+        decode_json(b"{}", list[fields(f"Busy{number}")] | dict)
+
+done = []
+thread = threading.Thread(target=run)
+thread.start()
+for number in range(30):
+    child = os.fork()
+    if not child:
+        threading.Timer(20, os._exit, [1]).start()
+        decode_json(b"[]", list[fields(f"Child{number}")])
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        done.append(True)
+        sys.exit("a child hung")
+done.append(True)
+thread.join()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
+def test_a_child_that_is_forked_meanwhile_reads_too() -> None:
+    ended = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, check=False, timeout=300)
     assert ended.returncode == 0, ended.stderr
 
 

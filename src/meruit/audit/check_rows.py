@@ -260,6 +260,9 @@ def _compare_latest(reading: Reading, row: Any) -> Iterator[str]:
         yield "version"
         return
     latest = reader.complete(found)
+    if reader.numbers(row.id, row.seq) != [*range(1, latest.version + 1)]:
+        # A row and a run, or two runs, may say the same twice: nothing else would name that.
+        yield "versions"
     yield from _differing(
         version=(row.version, latest.version),
         verdict=(row.verdict, latest.verdict),
@@ -682,8 +685,15 @@ CHECKS = (
         rows_of=_count_verdicts,
         shared="place",
     ),
-    RowCheck(tables.verdict_runs, _compare_verdict_run, "leaf", (VersionSegmentEntry,), counts=False),
-    RowCheck(tables.verdict_segments, _compare_versions, "leaf", (VersionSegmentEntry,)),
+    RowCheck(
+        tables.verdict_runs,
+        _compare_verdict_run,
+        "leaf",
+        (VersionSegmentEntry,),
+        counts=False,
+        page=SEGMENT_PAGE,
+    ),
+    RowCheck(tables.verdict_segments, _compare_versions, "leaf", (VersionSegmentEntry,), page=SEGMENT_PAGE),
     RowCheck(tables.governance_checks, _compare_governance, "leaf", (GovernanceEntry,)),
     RowCheck(tables.contracts, _compare_contract, "seq", (AwardEntry,)),
     RowCheck(tables.settlements, _compare_settlement, "leaf", (SettlementEntry,)),

@@ -365,6 +365,11 @@ class OpenVersions:
         line = self._line(place)
         return None if line.template == ERASED else self._whole(line, place)
 
+    def is_of(self, place: int, outcome: str, version: int) -> bool:
+        """Whether this version of this outcome is at a place."""
+        line = self._decode(_RESULT_LINE, place)
+        return (bytes(line.outcome), bytes(line.version)) == (b'"%b"' % outcome.encode(), b"%d" % version)
+
     def split(self, place: int) -> tuple[int, ResultParts] | bytes | None:
         """The number of the result's template, and what fills it; else the whole, and None once erased."""
         line = self._decode(_RESULT_LINE, place)

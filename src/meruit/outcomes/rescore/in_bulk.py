@@ -19,15 +19,13 @@ from meruit.outcomes.rescore.alike import AlikeResult, AlikeResults, StoredResul
 from meruit.outcomes.segment import OpenVersions
 from meruit.outcomes.store.batches import KeptResult, LatestVersion, OutcomePlace
 from meruit.outcomes.store.read import OutcomeWork
-from meruit.outcomes.store.rescored import RescoredVerdict, RescoredVersions
+from meruit.outcomes.store.rescored import RescoredVerdict, RescoredVersions, is_awarded
 from meruit.outcomes.store.segments import SegmentReader
 
 MIN_SHARE = 16
 """Of a segment, one version in so many must be judged: reading all of its lines is for nothing where few are."""
 MAX_LEARNT = 32
 """Results of rows in one page whose templates are learnt."""
-_AWARDED = "con_"
-"""How the contracts begin whose versions are entries of their own."""
 _encode = msgspec.json.Encoder().encode
 
 _Conclusion = NumberlessConclusion[RescoredVerdict]
@@ -339,12 +337,12 @@ def _find(
 ) -> Sequence[_Found | None]:
     """The result of each outcome; None for one that is judged for itself."""
     in_segments, in_rows = _Segments(page, segments, known_alike, task), _Rows(known_alike, task)
-    awarded = any(outcome[7].startswith(_AWARDED) for outcome, _ in page)
+    awarded = any(is_awarded(outcome[7]) for outcome, _ in page)
     found = None if awarded or not page else in_segments.find_all(page)
     if found is not None:
         return found
     return [
-        None if outcome[7].startswith(_AWARDED) else (in_rows if kept[1] is None else in_segments).find(outcome, kept)
+        None if is_awarded(outcome[7]) else (in_rows if kept[1] is None else in_segments).find(outcome, kept)
         for outcome, kept in page
     ]
 

@@ -59,6 +59,7 @@ class Skip(StrEnum):
 
     ALREADY = "already judged by these criteria"
     NO_RESULT = "its result was erased"
+    NO_VERSION = "its latest version is not in the store; run `meruit audit check`"
     ERASED = "its work was erased, and its record does not answer these criteria"
     UNREADABLE = "its work cannot be read from the store"
     NOT_MEASURED = "it could not be measured again"
@@ -414,6 +415,11 @@ class VersionWriter:
             versions.add(line.outcome, result, salts[number * SALT_BYTES :][:SALT_BYTES], line.what_was_read)
         if not len(versions):
             return None
+        seqs = [outcome[1] for outcome in versions.outcomes]
+        if judged and seqs != (in_order := sorted(seqs)):
+            # Those that were judged one by one belong among the others: only in their order do they form a run.
+            place_of = {seq: place for place, seq in enumerate(seqs)}
+            versions = versions.pick([place_of[seq] for seq in in_order])
         return AddRescored.of(self._tenant, self._criteria, versions, reason=self._reason, verified_at=self._at)
 
 
@@ -559,7 +565,7 @@ class OutcomeScan:
         results = batches.find_results(connection, self._scope.tenant, waiting)
         fresh = [(one, kept) for one, kept in zip(waiting, results, strict=True) if kept is not None]
         self.tally.skip(Skip.ALREADY, len(page) - len(waiting))
-        self.tally.skip(Skip.NO_RESULT, len(waiting) - len(fresh))
+        self.tally.skip(Skip.NO_VERSION, len(waiting) - len(fresh))
         return fresh, len(page), page[-1][1]
 
     def _read(
@@ -579,7 +585,7 @@ class OutcomeScan:
         for row, kept in page:
             outcome = OutcomePlace(*row)
             alike = known_alike[outcome.criteria_digest]
-            stored = _read_result(alike, segments, kept)
+            stored = _read_result(alike, segments, outcome, kept)
             if stored is None:
                 self.tally.skip(Skip.NO_RESULT)
                 continue
@@ -644,13 +650,15 @@ class OutcomeScan:
 
 
 def _read_result(
-    alike: AlikeResults, segments: SegmentReader, kept: KeptResult
+    alike: AlikeResults, segments: SegmentReader, outcome: OutcomePlace, kept: KeptResult
 ) -> StoredResult | VerificationResult | None:
-    """The latest result of an outcome; None once erased."""
+    """The latest result of an outcome; None once erased. Raises RecordTampered for that of another."""
     leaf, place, result = kept
     if place is None:
         return None if result is None else alike.read(result)
     segment = segments.segment(leaf)
+    if not segment.is_of(place, outcome.id, outcome.version):
+        raise RecordTampered(f"the segment of leaf {leaf} holds no version {outcome.version} of {outcome.id}")
     found = segment.split(place)
     if isinstance(found, tuple):
         number, parts = found

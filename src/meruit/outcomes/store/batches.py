@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import msgspec
 from sqlalchemy import ColumnElement, Connection, bindparam, func, select
 
-from meruit.errors import StoreError
+from meruit.errors import RecordTampered, StoreError
 from meruit.model.access import Scope
 from meruit.model.outcome import OutcomeSummary
 from meruit.outcomes.store.read import OutcomeFilter, OutcomeWork, fitting, forward
@@ -228,6 +228,10 @@ def versions(
         found = reader.of_many({one.id: one.seq for one in page})
     else:
         found = reader.latest({one.id: (one.seq, one.version) for one in page})
+    for one in page:
+        wanted = [*range(1, one.version + 1)] if every else [one.version]
+        if [held.version for held in found[one.id]] != wanted:
+            raise RecordTampered(f"outcome {one.id} does not have each of its {one.version} versions once")
     return {name: [_stored(reader, one) for one in several] for name, several in found.items()}
 
 

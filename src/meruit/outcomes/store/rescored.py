@@ -114,6 +114,12 @@ class RescoredDraft:
     """A list, as JSON."""
 
 
+def is_awarded(contract_id: str) -> bool:
+    """Whether the contract was awarded here: its versions are entries of their own, which payments rest on."""
+    # Most begin otherwise, and a pattern takes longer.
+    return contract_id.startswith("con_") and OUR_CONTRACT.fullmatch(contract_id) is not None
+
+
 class RescoredVersions:
     """Versions on their way into one write: of each column, one value for each version."""
 
@@ -143,8 +149,7 @@ class RescoredVersions:
     ) -> None:
         """Add a version; `read` is asked only where a contract was awarded."""
         outcome_id, _, version, _, _, _, _, contract_id, _ = outcome
-        # Most have no such contract, and a pattern takes longer.
-        if contract_id.startswith("con_") and OUR_CONTRACT.fullmatch(contract_id):
+        if is_awarded(contract_id):
             self.singles[len(self)] = SingleVersion(result.written, salt, read())
         else:
             self.packed.add(_pack(outcome, result, salt))

@@ -84,8 +84,11 @@ class VersionRun(Record, frozen=True):
         if self.offsets is None:
             return range(self.first, self.last + 1)
         if not self.offsets or len(self.offsets) % 2:
-            raise RecordTampered(f"the run of versions in the segment of leaf {self.leaf} cannot be read")
+            raise self._unreadable()
         return [self.first + offset for offset in _offsets_form(len(self.offsets) // 2).unpack(self.offsets)]
+
+    def _unreadable(self) -> RecordTampered:
+        return RecordTampered(f"the run of versions in the segment of leaf {self.leaf} cannot be read")
 
     def holds_all(self, seqs: Sequence[int]) -> bool:
         """Whether its outcomes are neighbours, and all that stand at these places are among them."""
@@ -99,8 +102,20 @@ class VersionRun(Record, frozen=True):
             return None
         if self.offsets is None:
             return seq - self.first
-        seqs = self.seqs()
-        return seqs.index(seq) if seq in seqs else None
+        if not self.offsets or len(self.offsets) % 2:
+            raise self._unreadable()
+        if seq - self.first >= MAX_SPAN:
+            return None
+        # Searched as bytes, which takes no time: of each two, the first is at an even place.
+        wanted = (seq - self.first).to_bytes(2, "big")
+        at = self.offsets.find(wanted)
+        while at > 0 and at % 2:
+            at = self.offsets.find(wanted, at + 1)
+        return None if at < 0 else at // 2
+
+    def held(self, outcome_id: str, place: int) -> RunPlace:
+        """The version of an outcome, whose place in the segment is known."""
+        return RunPlace(outcome_id, self.version, self.criteria_digest, self.reason, self.created_at, self.leaf, place)
 
 
 # Any: a row of SQLAlchemy's has its columns as attributes, which no type says.
@@ -159,11 +174,7 @@ class VerdictRunReader:
         """The versions of an outcome that runs hold, oldest first."""
         start = seq - seq % MAX_SPAN
         runs = self._blocks.get_or_make(start, lambda: self.between(start, start + MAX_SPAN - 1))
-        return [
-            RunPlace(outcome_id, run.version, run.criteria_digest, run.reason, run.created_at, run.leaf, place)
-            for run in runs
-            if (place := run.place_of(seq)) is not None
-        ]
+        return [run.held(outcome_id, place) for run in runs if (place := run.place_of(seq)) is not None]
 
 
 class VersionReader:
@@ -203,10 +214,22 @@ class VersionReader:
         several += [VersionRow(*row) for row in fetch(self._connection, _NEWEST_ROW, self._tenant, outcome_id)]
         return max(several, key=lambda one: one.version, default=None)
 
+    def numbers(self, outcome_id: str, seq: int) -> list[int]:
+        """The numbers of all versions of an outcome, in order; one that is there twice is named twice."""
+        rows = fetch(self._connection, _NUMBERS, self._tenant, outcome_id)
+        return sorted([*(number for (number,) in rows), *(held.version for held in self._runs.places(outcome_id, seq))])
+
     def in_segment(self, leaf: int, seqs: Mapping[str, int]) -> dict[str, RunPlace]:
         """The versions that a run has in a segment, by their outcomes, given where these stand."""
-        places = (held for one, seq in seqs.items() for held in self._runs.places(one, seq))
-        return {held.outcome_id: held for held in places if held.leaf == leaf}
+        if not seqs:
+            return {}
+        runs = [run for run in self._runs.around(sorted(seqs.values())) if run.leaf == leaf]
+        return {
+            one: run.held(one, place)
+            for one, seq in seqs.items()
+            for run in runs
+            if (place := run.place_of(seq)) is not None
+        }
 
     def _in_runs(self, outcome_id: str, seq: int) -> list[VersionRow | RunPlace]:
         return [*self._runs.places(outcome_id, seq)]
@@ -264,6 +287,7 @@ _COLUMNS = (
     "v.salt, v.result, v.place FROM verdicts v"
 )
 _ROWS = f"{_COLUMNS} WHERE v.tenant = ? AND v.outcome_id IN"
+_NUMBERS = "SELECT version FROM verdicts WHERE tenant = ? AND outcome_id = ?"
 _NEWEST_ROW = f"{_COLUMNS} WHERE v.tenant = ? AND v.outcome_id = ? ORDER BY v.version DESC LIMIT 1"
 _LATEST_ROWS = (
     f"{_COLUMNS} JOIN outcomes o ON o.tenant = v.tenant AND o.id = v.outcome_id AND o.version = v.version "
