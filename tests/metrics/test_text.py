@@ -22,7 +22,7 @@ from meruit.metrics.support.bleu import ORDERS, words_13a
 from meruit.metrics.support.families import TextQualityExtractor
 from meruit.metrics.support.rouge import words_alphanumeric
 from meruit.metrics.support.tokenizers import Tokenizer
-from meruit.metrics.support.word_numbers import number_words
+from meruit.metrics.support.word_numbers import NumberedPair, number_words
 from meruit.metrics.text import MAX_CHARS, WordReader, output_length, word_count
 from meruit.model.evidence import Cause, Fault, Missing
 from meruit.model.work import Work
@@ -378,6 +378,13 @@ def test_runs_of_short_texts_are_counted_however_they_are_found(one: list[int], 
             )
             had, found = (Counter(zip(*[words[at:] for at in range(order)], strict=False)) for words in (one, other))
             assert word_numbers.count_placed(runs) == (had & found).total()
+
+
+@pytest.mark.parametrize("base", [255, 256, 257, word_numbers.MAX_NUMBERED + 1])
+def test_runs_of_the_largest_numbers_are_told_apart(base: int) -> None:
+    most = base - 1
+    pair = NumberedPair([most] * 6, [most, most, most, most, most - 1, most, most], base)
+    assert list(word_numbers.count_shared_runs(pair, ORDERS)) == [4, 2, 1]
 
 
 @pytest.mark.parametrize("words", [word_numbers.MAX_BYTES - 1, word_numbers.MAX_BYTES, word_numbers.MAX_BYTES + 1])

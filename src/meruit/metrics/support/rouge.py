@@ -21,7 +21,7 @@ MAX_LCS_CELLS = 20_000_000_000
 MAX_LCS_BITS = 4_000_000_000
 """Different words times words up to which one is computed: about 250 MB of memory."""
 
-SIEVED_FROM_CELLS = 1_000_000
+SIEVED_FROM_CELLS = 30_000_000
 """Words times words from which it pays to leave out first what only one text has."""
 
 TRIM_EVERY = 1024

@@ -225,15 +225,13 @@ def _count_shared_longer(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 def _count_renumbered_runs(pair: NumberedPair, longest: int) -> Iterator[int]:
-    """The same of texts of any length."""
+    """The same of texts of any length: each run is numbered as two shorter ones, which begin at neighbouring words."""
     for _ in range(2, longest + 1):
-        # A run is two shorter ones, which begin at neighbouring words.
-        pair = number_words(_neighbours(pair.reference), _neighbours(pair.text))
+        one, other, base = pair
+        pair = number_words(_pair_up(one, base), _pair_up(other, base))
         yield count_shared_words(pair)
 
 
-def _neighbours(words: Sequence[int]) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
-    for some, following in zip(in_slices(words), in_slices(words[1:]), strict=False):
-        found += zip(some, following, strict=False)
-    return found
+def _pair_up(words: Sequence[int], base: int) -> list[int]:
+    # Slower than one call of many words would be, but other threads run meanwhile.
+    return [word * base + following for word, following in zip(words, words[1:], strict=False)]  # noqa: RUF007
