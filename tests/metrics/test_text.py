@@ -381,9 +381,11 @@ def test_runs_of_short_texts_are_counted_however_they_are_found(one: list[int], 
 
 
 @pytest.mark.parametrize("base", [255, 256, 257, word_numbers.MAX_NUMBERED + 1])
-def test_runs_of_the_largest_numbers_are_told_apart(base: int) -> None:
+def test_runs_of_the_largest_numbers_are_told_apart(base: int, monkeypatch: pytest.MonkeyPatch) -> None:
     most = base - 1
     pair = NumberedPair([most] * 6, [most, most, most, most, most - 1, most, most], base)
+    assert list(word_numbers.count_shared_runs(pair, ORDERS)) == [4, 2, 1]
+    monkeypatch.setattr(word_numbers, "MAX_NUMBERED", 0)
     assert list(word_numbers.count_shared_runs(pair, ORDERS)) == [4, 2, 1]
 
 

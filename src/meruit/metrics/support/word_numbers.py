@@ -158,7 +158,7 @@ def count_placed(runs: PlacedRuns) -> int:
 def count_shared_words(pair: NumberedPair) -> int:
     """How many words both texts have; one that comes twice in both counts twice."""
     # As short as a loop can be: for words, this is faster than a dict or a sort.
-    left, found = [0] * (pair.base + 1), 0
+    left, found = [0] * pair.base, 0
     for word in pair.reference:
         left[word] += 1
     for word in pair.text:
