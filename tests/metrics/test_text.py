@@ -22,7 +22,7 @@ from meruit.metrics.support.bleu import ORDERS, words_13a
 from meruit.metrics.support.families import TextQualityExtractor
 from meruit.metrics.support.rouge import words_alphanumeric
 from meruit.metrics.support.tokenizers import Tokenizer
-from meruit.metrics.support.word_numbers import number_words
+from meruit.metrics.support.word_numbers import NumberedPair, number_words
 from meruit.metrics.text import MAX_CHARS, WordReader, output_length, word_count
 from meruit.model.evidence import Cause, Fault, Missing
 from meruit.model.work import Work
@@ -334,7 +334,8 @@ def test_the_common_subsequence_does_not_depend_on_how_it_is_sought(
         patch.setattr(rouge, "SIEVED_FROM_CELLS", sieved_from)
         patch.setattr(rouge, "TRIM_EVERY", trim_every)
         patch.setattr(rouge, "MAX_NATIVE_CELLS", native)
-        assert rouge.common_length(*number_words(one, other)) == table[-1][-1]
+        numbers = number_words(one, other)
+        assert rouge.common_length(numbers.reference, numbers.text) == table[-1][-1]
 
 
 @given(words_of_few, words_of_few)
@@ -342,23 +343,18 @@ def test_overlaps_do_not_depend_on_how_they_are_counted(one: list[str], other: l
     written = pair(" ".join(one), " ".join(other))
     found = [metric(written) for metric in COMPARED]
     with pytest.MonkeyPatch.context() as patch:
-        # As texts of many words are counted: run by run, and without a call of seconds.
-        for module in (bleu, rouge):
-            patch.setattr(module, "MAX_NUMBERED", 0)
-        for module in (rouge, word_numbers):
-            patch.setattr(module, "MAX_NATIVE_CELLS", 0)
-        patch.setattr(word_numbers, "MAX_BYTES", 0)
-        counted = [metric(pair(" ".join(one), " ".join(other))) for metric in COMPARED]
-    assert found == counted
-    with pytest.MonkeyPatch.context() as patch:
         # As texts are counted that are short, but whose numbers are not bytes.
         patch.setattr(word_numbers, "MAX_BYTES", 0)
         assert found == [metric(pair(" ".join(one), " ".join(other))) for metric in COMPARED]
-        # As texts are counted that are neither short nor of so many words.
-        patch.setattr(word_numbers, "MAX_SHORT", 0)
+        # As longer ones.
+        patch.setattr(word_numbers, "MAX_FOLLOWED", 0)
         assert found == [metric(pair(" ".join(one), " ".join(other))) for metric in COMPARED]
-        # As runs are counted that are too many to sort in one call.
-        patch.setattr(word_numbers, "MAX_NATIVE_CELLS", 0)
+        # As texts of many words: in slices, and without a call of seconds.
+        patch.setattr(word_numbers, "SLICE_WORDS", 3)
+        patch.setattr(rouge, "MAX_NATIVE_CELLS", 0)
+        assert found == [metric(pair(" ".join(one), " ".join(other))) for metric in COMPARED]
+        # As texts with too many words for such numbers.
+        patch.setattr(word_numbers, "MAX_NUMBERED", 0)
         assert found == [metric(pair(" ".join(one), " ".join(other))) for metric in COMPARED]
 
 
@@ -382,6 +378,15 @@ def test_runs_of_short_texts_are_counted_however_they_are_found(one: list[int], 
             )
             had, found = (Counter(zip(*[words[at:] for at in range(order)], strict=False)) for words in (one, other))
             assert word_numbers.count_placed(runs) == (had & found).total()
+
+
+@pytest.mark.parametrize("base", [255, 256, 257, word_numbers.MAX_NUMBERED + 1])
+def test_runs_of_the_largest_numbers_are_told_apart(base: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    most = base - 1
+    pair = NumberedPair([most] * 6, [most, most, most, most, most - 1, most, most], base)
+    assert list(word_numbers.count_shared_runs(pair, ORDERS)) == [4, 2, 1]
+    monkeypatch.setattr(word_numbers, "MAX_NUMBERED", 0)
+    assert list(word_numbers.count_shared_runs(pair, ORDERS)) == [4, 2, 1]
 
 
 @pytest.mark.parametrize("words", [word_numbers.MAX_BYTES - 1, word_numbers.MAX_BYTES, word_numbers.MAX_BYTES + 1])
@@ -418,10 +423,10 @@ def test_long_texts_are_counted_in_slices_with_equal_results(one: list[str], oth
         return [*runs, rouge.rouge_l(one, other), bleu.bleu(one, other)]
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (rouge, bleu, word_numbers):
-            patch.setattr(module, "MAX_NUMBERED", 0)
-        patch.setattr(word_numbers, "MAX_NATIVE_CELLS", 0)
+        patch.setattr(word_numbers, "MAX_NUMBERED", 0)
         patch.setattr(word_numbers, "MAX_BYTES", 0)
+        patch.setattr(word_numbers, "MAX_FOLLOWED", 0)
+        patch.setattr(rouge, "MAX_NATIVE_CELLS", 0)
         whole = figures()
         patch.setattr(word_numbers, "SLICE_WORDS", most)
         assert figures() == whole
@@ -504,7 +509,7 @@ def test_rouge_types_share_one_cutting_into_words() -> None:
     work = pair("a b", "b c")
     found_rouge(work)
     with_tokenizer("rougeL", "char", work)
-    assert list(work.derived.values()) == [(bytes([1, 2]), bytes([2, 0]))] * 2
+    assert list(work.derived.values()) == [(bytes([1, 2]), bytes([2, 0]), 3)] * 2
 
 
 def test_comparing_is_costly_and_counting_is_not() -> None:

@@ -313,7 +313,7 @@ def rouge_longest(ask: Ask) -> Measure:
 def _longest_sequence(words: NumberedPair) -> Finding:
     found = rouge_sequence(words)
     if found is None:
-        reference, text = map(len, words)
+        reference, text = len(words.reference), len(words.text)
         return _too_costly(f"{text} words and {reference} are too many for a longest common subsequence")
     return found
 

@@ -1,19 +1,13 @@
 """BLEU as WMT reports it: mteval's 13a words, up to four of them in a row, exponential smoothing."""
 
 import re
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import exp, log
 
 from meruit.metrics.support.word_numbers import (
-    MAX_NUMBERED,
-    NumberedPair,
-    count_known,
     count_placed,
-    count_shared,
-    count_shared_pairs,
+    count_shared_runs,
     count_shared_words,
-    count_values,
-    number_runs,
     number_words,
     place_longer,
     place_words,
@@ -83,21 +77,6 @@ def _marks_apart(line: str) -> str:
     return "".join(pieces)
 
 
-def count_shared_ngrams(reference: Sequence[Hashable], candidate: Sequence[Hashable], order: int) -> tuple[int, bool]:
-    """How many runs of so many words both have, and whether some run comes twice in the reference."""
-    had = count_values(_ngrams(reference, order))
-    found = count_known(_ngrams(candidate, order), had)
-    if len(had) == max(0, len(reference) - order + 1):
-        return len(found), False
-    # Most runs occur once, and then their number in the reference does not matter.
-    return len(found) + sum([min(count, had[run]) - 1 for run, count in found.items() if count > 1]), True
-
-
-def _ngrams(words: Sequence[Hashable], order: int) -> Iterator[tuple[Hashable, ...]]:
-    # The last tail is the shortest and ends the zip.
-    return zip(*[words[start:] for start in range(order)], strict=False)
-
-
 def bleu(reference: Sequence[str], candidate: Sequence[str]) -> float:
     """Between 0 and 1: the geometric mean of the four overlaps, less if the candidate is the shorter one."""
     length = len(candidate)
@@ -129,20 +108,4 @@ def _count_runs(reference: Sequence[str], candidate: Sequence[str]) -> Iterator[
         while True:
             runs = place_longer(runs)
             yield count_placed(runs)
-    if pair.base <= MAX_NUMBERED:
-        yield count_shared_pairs(pair)
-        for numbers in number_runs(pair, ORDERS, shortest=3):
-            yield count_shared(*numbers)
-    else:
-        yield from _count_many_runs(pair)
-
-
-def _count_many_runs(pair: NumberedPair) -> Iterator[int]:
-    repeated = True
-    for order in range(2, ORDERS + 1):
-        if repeated:
-            found, repeated = count_shared_ngrams(*pair, order)
-        else:
-            # Where no pair of words repeats no triple does, and nothing needs counting.
-            found = len(count_known(_ngrams(pair.text, order), count_values(_ngrams(pair.reference, order))))
-        yield found
+    yield from count_shared_runs(pair, ORDERS)

@@ -1,18 +1,19 @@
 """ROUGE as rouge-score has it: words and pairs of words in common, and the longest common subsequence."""
 
 from collections.abc import Sequence
+from functools import cache
+from typing import Any
 
-from meruit.metrics.support.bleu import count_shared_ngrams
 from meruit.metrics.support.word_numbers import (
-    MAX_NATIVE_CELLS,
-    MAX_NUMBERED,
     NumberedPair,
     count_shared_pairs,
     count_shared_words,
-    native_common_length,
     number_words,
 )
 from meruit.model.text import SLICE_CHARS
+
+MAX_NATIVE_CELLS = 100_000_000
+"""Words times words up to which the common subsequence is computed in one call: some milliseconds without a pause."""
 
 MAX_LCS_CELLS = 20_000_000_000
 """Words times words up to which a longest common subsequence is computed: about two seconds."""
@@ -20,7 +21,7 @@ MAX_LCS_CELLS = 20_000_000_000
 MAX_LCS_BITS = 4_000_000_000
 """Different words times words up to which one is computed: about 250 MB of memory."""
 
-SIEVED_FROM_CELLS = 1_000_000
+SIEVED_FROM_CELLS = 30_000_000
 """Words times words from which it pays to leave out first what only one text has."""
 
 TRIM_EVERY = 1024
@@ -48,12 +49,7 @@ def words_alphanumeric(text: str) -> list[str]:
 def rouge_runs(pair: NumberedPair, order: int) -> float:
     """ROUGE-1 or ROUGE-2: the F-measure of the words (order 1) or pairs of neighbouring words (2) that both have."""
     one, other = pair.reference, pair.text
-    if order == 1:
-        found = count_shared_words(pair)
-    elif pair.base <= MAX_NUMBERED:
-        found = count_shared_pairs(pair)
-    else:
-        found, _ = count_shared_ngrams(one, other, order)
+    found = count_shared_words(pair) if order == 1 else count_shared_pairs(pair)
     return _f_measure(found, len(one) - order + 1, len(other) - order + 1)
 
 
@@ -64,7 +60,7 @@ def rouge_l(reference: Sequence[str], candidate: Sequence[str]) -> float | None:
 
 def rouge_sequence(pair: NumberedPair) -> float | None:
     """ROUGE-L of numbered words; None when it would take too long."""
-    reference, candidate = pair
+    reference, candidate, _ = pair
     if not reference or not candidate:
         return 0.0
     common = common_length(reference, candidate)
@@ -95,6 +91,21 @@ def common_length(one: Sequence[int], other: Sequence[int]) -> int | None:
     if len(one) * len(other) <= MAX_NATIVE_CELLS:
         return start + end + native_common_length(one, other)
     return start + end + _bit_parallel(*sorted((one, other), key=len))
+
+
+def native_common_length(one: Sequence[int], other: Sequence[int]) -> int:
+    """The length of the longest common subsequence."""
+    # Any: rapidfuzz reads sequences of any type.
+    length: Any = _similarity()(one, other)
+    return int(length)
+
+
+@cache
+def _similarity() -> Any:
+    # It takes a moment to load, which other metrics should not pay.
+    from rapidfuzz.distance import LCSseq
+
+    return LCSseq.similarity
 
 
 def _same_ends(one: Sequence[int], other: Sequence[int]) -> tuple[int, int]:

@@ -1,27 +1,23 @@
 """Two texts as numbers, one for each word: runs of words are then numbers too, and quickly counted."""
 
-from collections import Counter
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
-from functools import cache
-from itertools import compress, count, islice
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from itertools import chain, compress, count, repeat
 from struct import pack, unpack
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-T = TypeVar("T", bound=Hashable)
+T = TypeVar("T")
 
 SLICE_WORDS = 16_384
-"""Words that are numbered or counted in one call."""
-WORD_BITS = 64
+"""Words that are numbered or counted in one call, during which no other thread runs."""
 MAX_BYTES = 255
 """Words of both texts up to which a word's number is one byte, and so is the place of a run of words."""
 MAX_SOUGHT = 6
 """Runs of a short text up to which they are sought one by one."""
-MAX_NUMBERED = 38_000
-"""Words of both texts up to which a run of four words is a number below 2^61, which is its own hash."""
-MAX_SHORT = 2_048
+MAX_NUMBERED = 65_535
+"""Words of both texts up to which a run of four words is a number of 64 bits; and all are made in one call."""
+MAX_FOLLOWED = 1_500
 """Words of both texts up to which pairs are counted by what follows each word: looking there could take long else."""
-MAX_NATIVE_CELLS = 100_000_000
-"""Words times words up to which the common subsequence is computed in one call: some milliseconds without a pause."""
 
 _CODES = 256
 _PLACES = bytes(range(1, _CODES))
@@ -37,78 +33,54 @@ _integer = int.from_bytes
 
 
 class NumberedPair(NamedTuple):
-    """Reference and text as numbers, as bytes where all fit; equal words have equal numbers."""
+    """Reference and text as numbers, as bytes where all fit: equal words of the reference have equal numbers.
+
+    What only the text has is 0, which no word of the reference is.
+    """
 
     reference: Sequence[int]
     text: Sequence[int]
-
-    @property
-    def base(self) -> int:
-        """No number is more, and none of a long text as much."""
-        return len(self.reference) + len(self.text)
+    base: int
+    """More than any number."""
 
 
 def number_words(reference: Sequence[Hashable], text: Sequence[Hashable]) -> NumberedPair:
-    """Number each word by where it first comes; in a short text, as a place in the reference or 0."""
-    number, middle = dict[Hashable, int]().setdefault, len(reference)
+    """Number each word of the reference from 1 on, in a short one by the place where it first comes."""
+    middle = len(reference)
     if middle + len(text) <= MAX_BYTES:
-        places = bytes(map(number, [*reference, *text], count(1)))
+        places = bytes(map(dict[Hashable, int]().setdefault, [*reference, *text], count(1)))
         known = (b"\0" + _PLACES[:middle]).ljust(_CODES, b"\0")
-        return NumberedPair(places[:middle], places[middle:].translate(known))
-    return NumberedPair(
-        _number_all(reference, number, count()),
-        _number_all(text, number, count(middle)),
-    )
+        return NumberedPair(places[:middle], places[middle:].translate(known), middle + 1)
+    number: defaultdict[Hashable, int] = defaultdict(count(1).__next__)
+    first = _number_all(reference, number.__getitem__)
+    return NumberedPair(first, _number_all(text, number.get, repeat(0)), len(number) + 1)
 
 
-def _number_all(words: Sequence[Hashable], number: Callable[[Hashable, int], int], places: Iterator[int]) -> list[int]:
+def _number_all(words: Sequence[Hashable], number: Callable[..., int], *unless_known: Iterable[int]) -> list[int]:
     if len(words) <= SLICE_WORDS:
-        return [*map(number, words, places)]
-    found: list[int] = []
-    for some in in_slices(words):
-        found.extend(map(number, some, places))
-    return found
+        return [*map(number, words, *unless_known)]
+    return [*chain.from_iterable([*map(number, some, *unless_known)] for some in in_slices(words))]
 
 
-def in_slices(values: Iterable[T]) -> Iterator[list[T]]:
+def in_slices(values: Sequence[T]) -> Iterator[Sequence[T]]:
     """The values, as many at once as may be counted in one call, during which no other thread runs."""
-    waiting = iter(values)
-    while some := [*islice(waiting, SLICE_WORDS)]:
-        yield some
+    return (values[start : start + SLICE_WORDS] for start in range(0, len(values), SLICE_WORDS))
 
 
-def count_values(values: Iterable[T]) -> Counter[T]:
-    """How often each value comes."""
-    counts = Counter[T]()
-    for some in in_slices(values):
-        counts.update(some)
-    return counts
+def number_runs(pair: NumberedPair, longest: int) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
+    """The runs of 2 words of both texts as numbers; then those of 3 words, up to the longest.
 
-
-def count_known(values: Iterable[T], known: Container[T]) -> Counter[T]:
-    """How often each of the known values comes."""
-    counts = Counter[T]()
-    for some in in_slices(values):
-        counts.update(filter(known.__contains__, some))
-    return counts
-
-
-def number_runs(
-    pair: NumberedPair, longest: int, shortest: int = 2
-) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """The runs of both texts as numbers: of 2 words each, or of the shortest length wanted, up to the longest.
-
-    All words are one long integer of 64 bits each, so that one multiplication numbers every run: w[0], w[1], … times
-    the base, plus w[1], w[2], …
+    All words are one long integer of 32 or 64 bits each, so that one multiplication numbers every run: w[0], w[1], …
+    times the base, plus w[1], w[2], …
     """
-    middle, length, base = len(pair.reference), pair.base, pair.base
-    rest = runs = int.from_bytes(pack(f"<{length}Q", *pair.reference, *pair.text), "little")
+    reference, text, base = pair
+    middle, length = len(reference), len(reference) + len(text)
+    code, width = ("I", 4) if base**longest <= 1 << 32 else ("Q", 8)
+    rest = runs = int.from_bytes(pack(f"<{length}{code}", *reference, *text), "little")
     for order in range(2, longest + 1):
-        rest >>= WORD_BITS
+        rest >>= 8 * width
         runs = runs * base + rest
-        if order < shortest:
-            continue
-        numbers = unpack(f"<{length}Q", runs.to_bytes(length * WORD_BITS // 8, "little"))
+        numbers = unpack(f"<{length}{code}", runs.to_bytes(length * width, "little"))
         # What begins too near the end of a text is not a run.
         yield numbers[: max(0, middle - order + 1)], numbers[middle : max(middle, length - order + 1)]
 
@@ -125,7 +97,7 @@ class PlacedRuns(NamedTuple):
 
 def place_words(pair: NumberedPair) -> PlacedRuns | None:
     """The words of two texts as runs; None if their numbers are not places."""
-    reference, text = pair
+    reference, text, _ = pair
     return PlacedRuns(reference, text) if isinstance(reference, bytes) and isinstance(text, bytes) else None
 
 
@@ -186,7 +158,7 @@ def count_placed(runs: PlacedRuns) -> int:
 def count_shared_words(pair: NumberedPair) -> int:
     """How many words both texts have; one that comes twice in both counts twice."""
     # As short as a loop can be: for words, this is faster than a dict or a sort.
-    left, found = [0] * (pair.base + 1), 0
+    left, found = [0] * pair.base, 0
     for word in pair.reference:
         left[word] += 1
     for word in pair.text:
@@ -198,14 +170,14 @@ def count_shared_words(pair: NumberedPair) -> int:
 
 def count_shared_pairs(pair: NumberedPair) -> int:
     """How many pairs of neighbouring words both texts have; one that comes twice in both counts twice."""
-    one, other = pair
     if words := place_words(pair):
         return count_placed(place_longer(words))
-    if pair.base > MAX_SHORT:
-        return count_shared(*next(number_runs(pair, 2)))
+    one, other, base = pair
+    if len(one) + len(other) > MAX_FOLLOWED:
+        return next(count_shared_runs(pair, 2))
     # Most words are followed by few others, which are found sooner than a number for the pair would be made.
     # Unlike pairwise, zip uses one tuple again and again.
-    followers: list[list[int] | None] = [None] * pair.base
+    followers: list[list[int] | None] = [None] * base
     for word, following in zip(one, one[1:], strict=False):  # noqa: RUF007
         known = followers[word]
         if known is None:
@@ -221,29 +193,45 @@ def count_shared_pairs(pair: NumberedPair) -> int:
     return found
 
 
-def count_shared(one: Sequence[int], other: Sequence[int]) -> int:
+def count_shared_runs(pair: NumberedPair, longest: int) -> Iterator[int]:
+    """How many runs of 2 words both texts have, of 3, and up to the longest, which is 4 at most."""
+    if len(pair.reference) + len(pair.text) > MAX_NUMBERED:
+        yield from _count_renumbered_runs(pair, longest)
+        return
+    count_shared = _count_shared
+    for one, other in number_runs(pair, longest):
+        yield count_shared(one, other)
+        count_shared = _count_shared_longer
+
+
+def _count_shared(one: Sequence[int], other: Sequence[int]) -> int:
     """How many numbers both have; one that comes twice in both counts twice."""
+    had: Counter[int] = Counter()
+    found: Counter[int] = Counter()
+    for some in in_slices(one):
+        had.update(some)
+    for some in in_slices(other):
+        found.update(filter(had.__contains__, some))
+    # Most runs occur once, and then their number in the reference does not matter.
+    return len(found) + sum([min(times, had[run]) - 1 for run, times in found.items() if times > 1])
+
+
+def _count_shared_longer(one: Sequence[int], other: Sequence[int]) -> int:
+    """The same, and sooner where no number comes twice in the first, as is usual of three words and more."""
+    if len(one) > SLICE_WORDS:
+        return _count_shared(one, other)
     once = {*one}
-    if len(once) == len(one):
-        return len(once.intersection(other))
-    if len(one) * len(other) <= MAX_NATIVE_CELLS:
-        # The longest common subsequence of sorted lists is what they share.
-        return native_common_length(sorted(one), sorted(other))
-    had = count_values(one)
-    found = count_known(other, had)
-    return sum([min(times, had[number]) for number, times in found.items()])
+    return len(once.intersection(other)) if len(once) == len(one) else _count_shared(one, other)
 
 
-def native_common_length(one: Sequence[int], other: Sequence[int]) -> int:
-    """The length of the longest common subsequence of numbers below 2^61."""
-    # Any: rapidfuzz reads sequences of any type.
-    length: Any = _similarity()(one, other)
-    return int(length)
+def _count_renumbered_runs(pair: NumberedPair, longest: int) -> Iterator[int]:
+    """The same of texts of any length: each run is numbered as two shorter ones, which begin at neighbouring words."""
+    for _ in range(2, longest + 1):
+        one, other, base = pair
+        pair = number_words(_pair_up(one, base), _pair_up(other, base))
+        yield count_shared_words(pair)
 
 
-@cache
-def _similarity() -> Any:
-    # It takes a moment to load, which other metrics should not pay.
-    from rapidfuzz.distance import LCSseq
-
-    return LCSseq.similarity
+def _pair_up(words: Sequence[int], base: int) -> list[int]:
+    # Slower than one call of many words would be, but other threads run meanwhile.
+    return [word * base + following for word, following in zip(words, words[1:], strict=False)]  # noqa: RUF007
