@@ -331,7 +331,7 @@ def test_outcomes_without_their_versions_are_not_left_out(records: Store) -> Non
     rescored(records)
     _change(records, delete(_runs))
     with records.database.reading() as connection:
-        page = outcomes.page(connection, SCOPE).items
+        page = outcomes.page(connection, SCOPE).entries
         for every in (False, True):
             with pytest.raises(RecordTampered):
                 batches.versions(connection, TENANT, page, every=every)

@@ -5,7 +5,7 @@ another thread reads the same struct meanwhile. So a decoder is made by one thre
 whole. All that reads into structs goes through this module.
 """
 
-from os import register_at_fork
+import os
 from threading import RLock
 from typing import Any, TypeVar, overload
 
@@ -14,12 +14,13 @@ import msgspec
 T = TypeVar("T")
 
 _one_at_a_time = RLock()
-# A child has no thread that would let go of it, nor one that would finish a decoder.
-register_at_fork(
-    before=_one_at_a_time.acquire,
-    after_in_parent=_one_at_a_time.release,
-    after_in_child=_one_at_a_time.release,
-)
+if hasattr(os, "register_at_fork"):
+    # A child has no thread that would let go of it, nor one that would finish a decoder.
+    os.register_at_fork(
+        before=_one_at_a_time.acquire,
+        after_in_parent=_one_at_a_time.release,
+        after_in_child=_one_at_a_time.release,
+    )
 # Any, here and below: whatever the type of the decoder says.
 _known: dict[Any, msgspec.json.Decoder[Any]] = {}
 
