@@ -86,6 +86,8 @@ class JudgedPage:
     def count(self, recorded: Collection[str]) -> Counter[tuple[AlikeResult, RescoredVerdict]]:
         """How many of those that were recorded turned from what to what."""
         # Versions that were judged one by one follow them.
+        if len(recorded) == len(self.versions):
+            return Counter(zip(self.before, self.versions.verdicts, strict=False))
         judged = zip(self.before, self.versions.verdicts, self.versions.outcomes, strict=False)
         return Counter([(before, verdict) for before, verdict, outcome in judged if outcome[0] in recorded])
 

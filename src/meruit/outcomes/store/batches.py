@@ -145,31 +145,29 @@ class RunScan:
     def read(self, connection: Connection, segments: SegmentReader, *, after: int) -> list[LatestVersion] | None:
         """The outcomes of the run that begins behind a place.
 
-        None where there is no such run, or where the rows of its outcomes say anything else: these are to be read then.
-        To compare all of them in the database takes a third of the time that reading them takes.
+        None where there is no such run, or where an outcome has another version by now: rows are to be read then. What
+        each version says is taken from the segment, which the log commits to: counting rows takes a tenth of reading.
         """
         first = after + 1
         run = self._find(connection, first)
         if run is None:
             return None
-        lines = segments.segment(run.leaf).quick_lines
-        ids, contracts = [line.outcome for line in lines], [line.contract for line in lines]
+        lines, places = segments.segment(run.leaf).quick_lines, range(first, run.last + 1)
         asked = self._tenant, first, run.last, run.version, run.criteria_digest
-        (found,) = _fetch(connection, _ALIKE_ROWS[connection.dialect.name], *asked)
-        places = range(first, run.last + 1)
-        if found != (len(places), _UNIT.join(ids), _UNIT.join(contracts)):
+        ((alike,),) = _fetch(connection, _ALIKE, *asked)
+        if not alike == len(places) == len(lines):
             return None
         scores = {one: float(Fraction(one)) for one in {line.score for line in lines}}
         # Any: a tuple of these columns, in this order, is an OutcomePlace.
         outcomes: Iterator[Any] = zip(
-            ids,
+            [line.outcome for line in lines],
             places,
             repeat(run.version),
             [line.verdict for line in lines],
             [scores[line.score] for line in lines],
             [int(line.success) for line in lines],
             repeat(run.criteria_digest),
-            contracts,
+            [line.contract for line in lines],
             [line.evidence_index for line in lines],
             strict=False,
         )
@@ -384,20 +382,9 @@ def _fetch(connection: Connection, statement: str, *values: Any) -> Sequence[Any
         return found.cursor.fetchall()
 
 
-_UNIT = "\x1f"
-"""Between names that the database has put together."""
 _ALIKE = (
-    "SELECT count(*), {ids}, {contracts} FROM outcomes "
-    "WHERE tenant = ? AND seq BETWEEN ? AND ? AND version = ? AND criteria_digest = ?"
+    "SELECT count(*) FROM outcomes WHERE tenant = ? AND seq BETWEEN ? AND ? AND version = ? AND criteria_digest = ?"
 )
-_ALIKE_ROWS = {
-    # In the order of the index. In any other, they would differ from the segment, and be read row by row.
-    "sqlite": _ALIKE.format(ids="group_concat(id, char(31))", contracts="group_concat(contract_id, char(31))"),
-    "postgresql": _ALIKE.format(
-        ids="string_agg(id, chr(31) ORDER BY seq)", contracts="string_agg(contract_id, chr(31) ORDER BY seq)"
-    ),
-}
-"""How many outcomes between two places have this version by these criteria, and their names."""
 _LATEST = (
     "SELECT o.id, v.leaf, v.place, v.result FROM outcomes o "
     "JOIN verdicts v ON v.tenant = o.tenant AND v.outcome_id = o.id AND v.version = o.version WHERE o.tenant = ? AND"

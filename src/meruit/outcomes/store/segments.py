@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from meruit.errors import EvidenceDamaged, StoreError
@@ -87,10 +88,8 @@ def find_gathered(writing: WriteTransaction, outcome_id: str) -> list[tuple[int,
 
 def gathered_outcomes(writing: WriteTransaction, outcomes: Sequence[str]) -> set[str]:
     """Those of these outcomes that a new segment of the transaction holds a version of."""
-    found = set[str]()
-    for one in _GATHERED.rows_to_write(writing):
-        found.update({*outcomes}.intersection(one.outcomes))
-    return found
+    new = [one for one in _GATHERED.rows_to_write(writing) if one.outcomes]
+    return {*outcomes}.intersection(chain.from_iterable(one.outcomes for one in new)) if new else set()
 
 
 def rewrite_segment(writing: WriteTransaction, tenant: str, before: GatheredSegment, blob: bytes) -> None:
