@@ -258,6 +258,9 @@ class AddRescored:
         leaf = None if draft is None else self._write_segment(writing, versions, draft, criteria)
         leaves = self._write_singles(writing, versions, criteria) if versions.singles else {}
         self._write_latest(writing, versions, places)
+        if leaf is not None and not leaves:
+            # Most often all share the entry.
+            return [RecordedVersion(outcome[0], outcome[2] + 1, leaf) for outcome in versions.outcomes]
         return [
             RecordedVersion(outcome[0], outcome[2] + 1, leaves[place] if leaf is None else leaves.get(place, leaf))
             for place, outcome in enumerate(versions.outcomes)
