@@ -432,9 +432,9 @@ JSON Schema. A share of 0.3 means that Meruit takes 0.3 of the time of that loop
 
 "Before" is what was recorded for the version of 16 November 2026, in a run of its own. CPU is the median of the rounds,
 spread its lowest and highest value, wall the median by the clock. "Met" compares the median of CPU with the aim. The
-aims for times were compared on a machine whose plain loop takes {aimed} µs for an output. Here it takes {slower:.2f} times
-as long, so times are divided by that before they are compared, and the quotient is shown. Ratios are compared as they
-are.
+aims for times were compared on a machine whose plain loop takes {aimed} µs for an output. Here it takes
+{slower:.2f} times as long, so times are divided by that before they are compared, and the quotient is shown. Ratios are
+compared as they are.
 
 | figure | unit | before | aim | CPU | spread | wall | met |
 |---|---|---|---|---|---|---|---|
