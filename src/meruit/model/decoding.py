@@ -14,13 +14,12 @@ import msgspec
 T = TypeVar("T")
 
 _one_at_a_time = RLock()
-if hasattr(os, "register_at_fork"):
-    # A child has no thread that would let go of it, nor one that would finish a decoder.
-    os.register_at_fork(
-        before=_one_at_a_time.acquire,
-        after_in_parent=_one_at_a_time.release,
-        after_in_child=_one_at_a_time.release,
-    )
+# A child has no thread that would let go of it, nor one that would finish a decoder. Windows has no forks.
+getattr(os, "register_at_fork", dict)(
+    before=_one_at_a_time.acquire,
+    after_in_parent=_one_at_a_time.release,
+    after_in_child=_one_at_a_time.release,
+)
 # Any, here and below: whatever the type of the decoder says.
 _known: dict[Any, msgspec.json.Decoder[Any]] = {}
 
